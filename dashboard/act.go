@@ -1,17 +1,51 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/errandq/errand"
 )
 
-// mostForm is how many bytes a form may have.
-const mostForm = 64 << 10
+const (
+	// mostForm is how many bytes a form may have.
+	mostForm = 1 << 20
+	// actFor is how long an action may take. It goes on if who has asked for it goes away.
+	actFor = 30 * time.Second
+)
+
+// Action is what somebody has done on the pages, see [Options].OnAction.
+type Action struct {
+	At   time.Time
+	By   string // Identity.Name
+	Role Role
+	// Do is what was done: redrive, run, cancel, delete, change, enqueue, hold, release, skip,
+	// replay, pause, resume and fire for schedules, or stop for bulk jobs.
+	Do string
+	// What says in words to what it was done.
+	What string
+	// N is how many jobs or messages it was done to, as far as that is known, and Job is the
+	// job if it was one, or the one that was enqueued. Bulk is the bulk job that does it.
+	N    int64
+	Job  errand.ID
+	Bulk errand.ID
+	// Err is why it was not done, or not in full. If nil, it was.
+	Err error
+}
 
 // deed is something that can be done. It is asked for twice: the first time a page says what it
 // would come to, and asks back.
@@ -20,6 +54,8 @@ type deed struct {
 	role Role
 	// What it does, as a button says it.
 	title string
+	// inputs are the fields that the page which asks back has.
+	inputs []string
 	// plan returns what the deed would do, and does it.
 	plan func(x *request, f url.Values) (*plan, error)
 }
@@ -27,202 +63,356 @@ type deed struct {
 // plan is a deed about to be done.
 type plan struct {
 	text string // what it does to what, with the number
+	note string // what else is to be known
 	n    int64  // of jobs; 0 for a deed that is about something else
-	jobs []errand.ID
-	// do does it and returns what has come of it, and where that is to be seen.
-	do func(q *errand.Queue) (told, at string, err error)
+	more bool   // there are more than n
+	jobs []errand.JobInfo
+	// facts are what it depends on: if one of them changes, it is asked for again.
+	facts  []fact
+	inputs []input
+	idle   string // why there is nothing to do; empty: there is
+	at     string // where what it is about is to be seen, from the front
+	job    errand.ID
+	// do does it, and says in the outcome what was done, also if it returns an error.
+	do func(ctx context.Context, q *errand.Queue, out *outcome) error
+	// page is shown instead: a form that is to be filled in.
+	page *content
+	// again returns the form for what do has found wrong in it. If nil, there is none.
+	again func(error) *content
+}
+
+// fact is something that was so when somebody was asked.
+type fact struct {
+	name, value string
+	shown       string // if not empty, instead of the value, which people cannot read
+}
+
+// change is a fact that is another one now.
+type factChange struct{ Name, Was, Is string }
+
+// input is a field of a form.
+type input struct {
+	Name, Label, Value, Hint string
+	Err                      string // what is wrong with the value
+	Area                     bool   // it has many lines
+	List                     []string
 }
 
 var deeds = map[string]*deed{}
 
 func init() {
 	for _, d := range []*deed{
-		{"redrive", Operator, "Redrive", many(errand.BulkRedrive)},
-		{"run", Operator, "Run now", many(errand.BulkRunNow)},
-		{"cancel", Operator, "Cancel", many(errand.BulkCancel)},
-		{"delete", Admin, "Delete", many(errand.BulkDelete)},
-		{"hold", Operator, "Hold", hold},
-		{"release", Operator, "Release", release},
-		{"skip", Operator, "Skip the head", skip},
-		{"stop", Operator, "Stop", stop},
-		{"pause", Operator, "Pause", ofSchedule((*errand.Schedules).Pause, "paused")},
-		{"resume", Operator, "Resume", ofSchedule((*errand.Schedules).Resume, "resumed")},
+		{"redrive", Operator, "Redrive", []string{"rate"}, onJobs(&redriveVerb)},
+		{"run", Operator, "Run now", []string{"rate"}, onJobs(&runVerb)},
+		{"cancel", Operator, "Cancel", []string{"rate"}, onJobs(&cancelVerb)},
+		{"delete", Admin, "Delete", []string{"rate"}, onJobs(&deleteVerb)},
+		{"change", Operator, "Change", []string{"rate"}, changeJobs},
+		{"enqueue", Admin, "Enqueue", nil, enqueueJob},
+		{"hold", Operator, "Hold", []string{"reason", "for"}, hold},
+		{"release", Operator, "Release", nil, release},
+		{"skip", Operator, "Skip the head", nil, skip},
+		{"replay", Operator, "Replay", []string{"since"}, replay},
+		{"pause", Operator, "Pause", nil, ofSchedule("paused", (*errand.Schedules).Pause)},
+		{"resume", Operator, "Resume", nil, ofSchedule("resumed", (*errand.Schedules).Resume)},
+		{"fire", Operator, "Run now", nil, ofSchedule("", nil)},
+		{"stop", Operator, "Stop the bulk job", nil, stop},
 	} {
 		deeds[d.name] = d
 	}
 }
 
+// mayDo returns an error if somebody may not do a deed.
+func (x *request) mayDo(d *deed) error {
+	if why := x.b.frozen(x.Context()); why != "" {
+		return &refusal{status: http.StatusForbidden, text: "Nothing can be done here.", remedy: why}
+	}
+	if x.who.Role < d.role {
+		return &refusal{status: http.StatusForbidden, text: "You may not do that.", remedy: "It takes the role " + d.role.String() + "; yours is " + x.who.Role.String() + "."}
+	}
+	return nil
+}
+
 // act does what a form asks for, or asks back.
-func act(x *request) (*content, error) {
+func act(x *request) (_ *content, err error) {
 	f := x.PostForm
 	d := deeds[f.Get("do")]
-	switch {
-	case d == nil:
+	if d == nil {
 		return nil, &errand.FieldError{Field: "do", Value: f.Get("do"), Limit: "must be one of " + strings.Join(sortedKeys(deeds), ", ")}
-	case x.who.Role < d.role:
-		return nil, &refusal{status: http.StatusForbidden, text: "You may not do that.", remedy: "It takes the role " + d.role.String() + "; yours is " + x.who.Role.String() + "."}
 	}
-	p, err := d.plan(x, f)
-	if err != nil {
+	if err := x.mayDo(d); err != nil {
 		return nil, err
 	}
-	sure, asked := f.Get("sure"), int64(0)
-	if sure != "" {
-		if asked, err = strconv.ParseInt(sure, 10, 64); err != nil {
-			return nil, &errand.FieldError{Field: "sure", Value: sure, Limit: "must be a number"}
-		}
-	}
-	if sure == "" || p.n > asked {
-		f.Set("sure", strconv.FormatInt(p.n, 10))
-		return &content{title: d.title, data: map[string]any{"Title": d.title, "Text": p.text, "Jobs": p.jobs, "Form": f, "Were": asked, "More": sure != "" && p.n > asked, "None": p.n == 0 && p.jobs != nil}}, nil
-	}
-	to := x.b.q
-	if x.b.o.Writer != nil {
-		if to, err = x.b.o.Writer(x.Context()); err != nil {
+	key := f.Get("key")
+	var asked *question
+	if key != "" {
+		q, first, err := x.b.ledger.take(x.Context(), key, x.who.Name, d.digest(f), time.Now())
+		switch {
+		case err != nil:
 			return nil, err
+		case q != nil && q.out != nil && !first: // it was sent twice
+			return &content{to: "done?key=" + url.QueryEscape(key)}, nil
+		case first:
+			asked = q
 		}
 	}
-	told, at, err := p.do(to)
-	log := x.b.o.Logger.With("by", x.who.Name, "role", x.who.Role.String(), "do", d.name, "what", p.text)
+	var out *outcome
+	defer func() {
+		if asked != nil {
+			x.b.ledger.end(asked, out, time.Now())
+		}
+	}()
+	p, err := d.plan(x, f)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.page != nil:
+		return p.page, nil
+	case p.idle != "":
+		return &content{title: d.title, data: &confirmation{Title: d.title, Idle: p.idle, At: p.at}}, nil
+	}
+	q := &confirmation{Title: d.title, Text: p.text, Note: p.note, Jobs: p.jobs, At: p.at, Inputs: p.inputs, Late: key != "" && asked == nil}
+	q.Changes = x.changed(p.facts, f.Get("was"))
+	q.Were, q.More = p.grown(f.Get("sure"))
+	wrong := slices.ContainsFunc(p.inputs, func(i input) bool { return i.Err != "" })
+	if asked == nil || q.More || wrong || len(q.Changes) > 0 {
+		return x.ask(d, p, q, wrong), nil
+	}
+	var again *content
+	if out, again = x.perform(d, p); again != nil {
+		out = nil
+		return again, nil
+	}
+	return &content{to: "done?key=" + url.QueryEscape(key)}, nil
+}
+
+// confirmation is what a page shows that asks back.
+type confirmation struct {
+	Title, Text, Note string
+	Idle              string // why there is nothing to do
+	Jobs              []errand.JobInfo
+	At                string
+	Inputs            []input
+	Changes           []factChange
+	Late              bool // the question is not known any more
+	Were              int64
+	More              bool // there are more jobs than the Were that were asked for
+	Hidden            [][2]string
+}
+
+// own are the fields of a form that are about asking back.
+var own = []string{"sure", "was", "key"}
+
+// ask returns the page that asks back.
+func (x *request) ask(d *deed, p *plan, q *confirmation, wrong bool) *content {
+	f := x.PostForm
+	for _, name := range sortedKeys(f) {
+		if slices.Contains(own, name) || slices.ContainsFunc(p.inputs, func(i input) bool { return i.Name == name }) {
+			continue
+		}
+		for _, v := range f[name] {
+			q.Hidden = append(q.Hidden, [2]string{name, v})
+		}
+	}
+	sure := strconv.FormatInt(p.n, 10)
+	if p.more {
+		sure += "+"
+	}
+	key := x.b.ledger.ask(x.who.Name, d.digest(f), time.Now())
+	q.Hidden = append(q.Hidden, [2]string{"sure", sure}, [2]string{"was", x.b.was(p.facts)}, [2]string{"key", key})
+	c := &content{title: d.title, data: q}
+	if wrong {
+		c.status = http.StatusBadRequest
+	}
+	return c
+}
+
+// digest returns what a form is about, without what may differ in the answer.
+func (d *deed) digest(f url.Values) [32]byte {
+	f = maps.Clone(f)
+	for _, name := range slices.Concat(own, d.inputs) {
+		delete(f, name)
+	}
+	return sha256.Sum256([]byte(f.Encode()))
+}
+
+// grown reports whether there are more jobs than somebody was asked about, and how many these
+// were.
+func (p *plan) grown(sure string) (were int64, more bool) {
+	all, open := strings.CutSuffix(sure, "+")
+	were, err := strconv.ParseInt(all, 10, 64)
+	return were, err == nil && !open && (p.more || p.n > were)
+}
+
+// perform does what was confirmed. It is logged and told. If what was typed into a form is wrong,
+// it returns the form, and nothing was done.
+func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(x.Context()), actFor)
+	defer stop()
+	out := &outcome{Title: d.title, What: p.text, At: p.at, n: p.n, job: p.job}
+	err := x.do(ctx, p, out)
+	var again *content
+	if p.again != nil && errors.Is(err, errand.ErrInvalid) {
+		again = p.again(err)
+	}
+	if err != nil {
+		out.Case, out.Remedy = caseOf(err)
+		if out.Told == "" {
+			out.Told = "Nothing was done."
+			if errors.Is(err, errand.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded) {
+				out.Told = "Whether it was done is not known."
+			}
+		}
+	}
+	log := x.b.o.Logger.With("by", x.who.Name, "role", x.who.Role.String(), "do", d.name, "what", p.text, "outcome", out.Told)
 	if err != nil {
 		log.Error("errand: an action on the dashboard has failed", "error", err)
-		return nil, err
+	} else {
+		log.Info("errand: an action on the dashboard")
 	}
-	log.Info("errand: an action on the dashboard")
-	return &content{title: d.title, data: map[string]any{"Title": d.title, "Told": told, "At": at}}, nil
+	x.b.tell(&Action{At: x.b.q.Clock().Now, By: x.who.Name, Role: x.who.Role, Do: d.name, What: p.text, N: out.n, Job: out.job, Bulk: out.bulk, Err: err})
+	return out, again
+}
+
+// do does it on the queue for actions.
+func (x *request) do(ctx context.Context, p *plan, out *outcome) (err error) {
+	to := x.b.q
+	if x.b.o.Writer != nil {
+		if to, err = x.b.o.Writer(ctx); err != nil {
+			return fmt.Errorf("the queue cannot be opened for writing: %w", err)
+		}
+	}
+	return p.do(ctx, to, out)
+}
+
+// tell calls OnAction, whose panic is its own.
+func (b *board) tell(a *Action) {
+	if b.o.OnAction == nil {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			b.o.Logger.Error("errand: OnAction of the dashboard has panicked", "do", a.Do, "panic", fmt.Sprint(v))
+		}
+	}()
+	b.o.OnAction(*a)
+}
+
+// caseOf says why something was not done, and what to do.
+func caseOf(err error) (text, remedy string) {
+	text = strings.TrimPrefix(err.Error(), "errand: ")
+	for _, c := range []struct {
+		err          error
+		text, remedy string
+	}{
+		{errand.ErrUnknownOutcome, "Whether it was written is not known, and so the queue has closed itself.", "Start the program again, and look."},
+		{errand.ErrClosed, "The queue is closed.", "Start the program again that serves this page."},
+		{errand.ErrQueueFull, "", "Wait until jobs have ended, or set another cap."},
+		{errand.ErrFull, "The disk is full.", "Make room, then do it again."},
+		{errand.ErrReadOnly, "The file cannot be written.", "The queue is open for reading only, or the file or its folder may not be written by this user."},
+		{errand.ErrCorrupt, "The file is damaged.", "errand doctor says what is damaged, and docs/operations.md what to do."},
+		{errand.ErrTooNew, "", "Build the program with the newer version of errand."},
+		{errand.ErrBusy, "Another program holds the file.", "Try again. A transaction that stays open for long is a likely cause."},
+		{errand.ErrNotFound, "It is not there any more.", ""},
+		{errand.ErrLive, "The job has not ended.", "Cancel it first."},
+		{context.DeadlineExceeded, "It has not ended within " + took(actFor) + ".", "The disk or another program may be busy. Look how things are before you do it again."},
+		{errand.ErrInvalid, "", ""},
+	} {
+		if errors.Is(err, c.err) {
+			return cmp.Or(c.text, text), c.remedy
+		}
+	}
+	return text, "See errand doctor and the log of the program."
+}
+
+// secretWas returns a value by which a change of a secret is seen, and that tells nothing of it.
+func (b *board) secretWas(doc []byte) string {
+	m := hmac.New(sha256.New, b.salt)
+	m.Write(compact(doc))
+	return hex.EncodeToString(m.Sum(nil)[:12])
+}
+
+// newSalt returns what makes the values of secretWas those of one handler.
+func newSalt() []byte { return []byte(rand.Text()) }
+
+// was returns facts for a form.
+func (b *board) was(facts []fact) string {
+	v := url.Values{"": {b.secretWas(nil)}}
+	for _, f := range facts {
+		v.Set(f.name, f.value)
+	}
+	return v.Encode()
+}
+
+// readWas reads what was returns, nil if another handler has made it.
+func (b *board) readWas(was string) url.Values {
+	v, err := url.ParseQuery(was)
+	if err != nil || v.Get("") != b.secretWas(nil) {
+		return nil
+	}
+	return v
+}
+
+// changed returns which facts are others than a form says.
+func (x *request) changed(facts []fact, was string) (all []factChange) {
+	v := x.b.readWas(was)
+	for _, f := range facts {
+		old := v.Get(f.name)
+		if v == nil || old == f.value {
+			continue
+		}
+		c := factChange{f.name, cmp.Or(old, "none"), cmp.Or(f.shown, f.value, "none")}
+		if f.shown != "" {
+			c.Was = "another"
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// frozen returns why nothing can be done on these pages, empty if it can.
+func (b *board) frozen(ctx context.Context) string {
+	switch {
+	case b.o.ReadOnly:
+		return "This dashboard is for reading only: dashboard.Options.ReadOnly is set."
+	case b.o.Writer != nil:
+		return ""
+	}
+	if b.mode.reads(ctx, b.q) {
+		return "The queue is open for reading only, and dashboard.Options.Writer is not set."
+	}
+	return ""
+}
+
+// mode is whether a queue can only be read.
+type mode struct {
+	mu       sync.Mutex
+	asked    time.Time
+	writable bool // it was once
+	readOnly bool
+}
+
+// reads reports whether q can only be read. A queue that cannot be written for another reason than
+// that, such as a full disk, is not meant: an action says so.
+func (m *mode) reads(ctx context.Context, q *errand.Queue) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.writable || time.Since(m.asked) < readFor {
+		return m.readOnly
+	}
+	ctx, stop := context.WithTimeout(ctx, readFor/4)
+	defer stop()
+	h := q.Health(ctx, &errand.HealthOptions{MaxAge: -1})
+	m.readOnly = slices.ContainsFunc(h.Reasons, func(r errand.HealthReason) bool { return r.Code == errand.HealthReadOnly })
+	m.writable, m.asked = h.Ready, time.Now()
+	return m.readOnly
 }
 
 // by is who acts, for what an action leaves.
-func (x *request) by() string { return cut(x.who.Name, 255) }
+func (x *request) by() string { return cut(strings.ReplaceAll(x.who.Name, "\x00", ""), 255) }
 
 func cut(s string, n int) string {
 	if len(s) > n {
-		s = strings.ToValidUTF8(s[:n], "")
+		s = s[:n]
 	}
-	return s
-}
-
-// selected reads which jobs a form is about.
-func (x *request) selected(f url.Values) (in errand.JobFilter, text string, err error) {
-	for _, s := range f["id"] {
-		id, err := errand.ParseID(s)
-		if err != nil {
-			return in, "", err
-		}
-		in.IDs = append(in.IDs, id)
-	}
-	if len(in.IDs) > 0 {
-		return in, "that you have marked", nil
-	}
-	_, in, err = filterOf(f)
-	if err != nil {
-		return in, "", err
-	}
-	var words []string
-	for _, name := range filterNames {
-		for _, v := range f[name] {
-			if v != "" {
-				words = append(words, name+" "+v)
-			}
-		}
-	}
-	if len(words) == 0 {
-		in.All = true
-		return in, "of all queues", nil
-	}
-	return in, "with " + strings.Join(words, ", "), nil
-}
-
-// many returns the plan of a deed on jobs: at once on those that are marked, by a bulk job on all
-// that match.
-func many(what errand.BulkAction) func(*request, url.Values) (*plan, error) {
-	return func(x *request, f url.Values) (*plan, error) {
-		in, which, err := x.selected(f)
-		if err != nil {
-			return nil, err
-		}
-		b := errand.Bulk{Do: what, Filter: in, By: x.by(), RunNow: errand.RunNowOptions{FirstRuns: true}, DryRun: true}
-		if what != errand.BulkRunNow {
-			b.RunNow = errand.RunNowOptions{}
-		}
-		if f.Get("rate") != "" {
-			if b.Rate, err = strconv.Atoi(f.Get("rate")); err != nil {
-				return nil, &errand.FieldError{Field: "rate", Value: f.Get("rate"), Limit: "must be a number"}
-			}
-		}
-		dry, err := x.b.q.StartBulk(x.Context(), b)
-		if err != nil {
-			return nil, err
-		}
-		p := &plan{n: dry.Total, jobs: dry.Sample, text: plural(dry.Total, "job") + " " + which}
-		if dry.More {
-			p.text = "more than " + p.text
-		}
-		if p.jobs == nil {
-			p.jobs = []errand.ID{}
-		}
-		p.do = func(q *errand.Queue) (string, string, error) {
-			b.DryRun = false
-			info, err := q.StartBulk(x.Context(), b)
-			if err != nil {
-				return "", "", err
-			}
-			return "It has begun: " + p.text + ".", "bulk?id=" + info.ID.String(), nil
-		}
-		return p, nil
-	}
-}
-
-func laneOf(f url.Values) errand.Lane { return errand.Lane{Queue: f.Get("queue"), Kind: f.Get("kind")} }
-
-func laneText(l errand.Lane) string {
-	switch {
-	case l.Queue == "":
-		return l.Kind + " in all queues"
-	case l.Kind == "":
-		return l.Queue
-	}
-	return l.Kind + " in " + l.Queue
-}
-
-func hold(x *request, f url.Values) (*plan, error) {
-	lane := laneOf(f)
-	return &plan{text: laneText(lane), do: func(q *errand.Queue) (string, string, error) {
-		reason := f.Get("reason")
-		err := q.Hold(x.Context(), lane, &errand.HoldOptions{Reason: reason, By: x.by()})
-		return laneText(lane) + " is held.", "", err
-	}}, nil
-}
-
-func release(x *request, f url.Values) (*plan, error) {
-	lane, reason := laneOf(f), f.Get("reason")
-	return &plan{text: laneText(lane) + ", held: " + reason, do: func(q *errand.Queue) (string, string, error) {
-		was, err := q.Release(x.Context(), lane, reason)
-		if err == nil && !was {
-			return "There was no such hold any more.", "", nil
-		}
-		return laneText(lane) + " is released.", "", err
-	}}, nil
-}
-
-func skip(x *request, f url.Values) (*plan, error) {
-	queue, group := f.Get("queue"), f.Get("group")
-	return &plan{text: "the head of group " + group + " in " + queue, do: func(q *errand.Queue) (string, string, error) {
-		id, err := q.SkipHead(x.Context(), queue, group)
-		if err != nil {
-			return "", "", err
-		}
-		return "The group goes on without " + id.String() + ".", "job/" + id.String(), nil
-	}}, nil
-}
-
-// ofSchedule returns the plan of a deed on a schedule.
-func ofSchedule(do func(*errand.Schedules, context.Context, string) error, done string) func(*request, url.Values) (*plan, error) {
-	return func(x *request, f url.Values) (*plan, error) {
-		name := f.Get("name")
-		return &plan{text: "the schedule " + name, do: func(q *errand.Queue) (string, string, error) {
-			err := do(q.Schedules(), x.Context(), name)
-			return "The schedule " + name + " is " + done + ".", "schedule" + string(query("name", name)), err
-		}}, nil
-	}
+	return strings.ToValidUTF8(s, "")
 }

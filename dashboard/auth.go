@@ -24,7 +24,7 @@ const (
 )
 
 func (r Role) String() string {
-	switch r {
+	switch max(r, -r) { // negative on pages that are for reading only
 	case Viewer:
 		return "viewer"
 	case Operator:

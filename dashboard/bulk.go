@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"math"
-	"net/url"
 	"time"
 
 	"github.com/errandq/errand"
@@ -84,16 +83,4 @@ func bulks(x *request) (*content, error) {
 		d.Paused = d.Paused || all[i].Paused
 	}
 	return &content{data: d, json: map[string]any{"bulks": all}}, nil
-}
-
-// stop returns the plan of a deed that ends a bulk job.
-func stop(x *request, f url.Values) (*plan, error) {
-	id, err := errand.ParseID(f.Get("id"))
-	if err != nil {
-		return nil, err
-	}
-	return &plan{text: "bulk job " + id.String() + "; what it has done stays done", do: func(q *errand.Queue) (string, string, error) {
-		state, err := q.Cancel(x.Context(), id)
-		return "It is " + string(state) + " now.", "bulk?id=" + id.String(), missing(err, "such bulk job", "It may have ended and been deleted since.")
-	}}, nil
 }

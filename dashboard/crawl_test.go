@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"html"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -171,107 +169,5 @@ func TestPages_wrong(t *testing.T) {
 		if status, text := get(h, path); status != want.status || !strings.Contains(text, want.text) {
 			t.Errorf("%.60s: %d %s", path, status, text)
 		}
-	}
-}
-
-// post sends a form as a browser does from a page of the same origin.
-func post(h http.Handler, path string, form url.Values, with ...func(*http.Request)) (int, string) {
-	r := httptest.NewRequest("POST", path, strings.NewReader(form.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("Sec-Fetch-Site", "same-origin")
-	for _, f := range with {
-		f(r)
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w.Code, w.Body.String()
-}
-
-// An action asks back before it is done, says what has come of it, and is logged with who did it.
-func TestAct(t *testing.T) {
-	q := open(t)
-	dead := fill(t, q)
-	var log strings.Builder
-	h := dashboard.Handler(q, &dashboard.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Auth: func(*http.Request) (dashboard.Identity, error) {
-		return dashboard.Identity{Name: "ann", Role: dashboard.Operator}, nil
-	}})
-	held := url.Values{"do": {"release"}, "queue": {"default"}, "reason": {"held"}}
-	if status, text := post(h, "/act", held); status != 200 || !strings.Contains(text, "default, held: held?") {
-		t.Errorf("asked back: %d %s", status, text)
-	}
-	if holds, err := q.Holds(t.Context()); err != nil || len(holds) != 1 {
-		t.Fatalf("%d holds before it was confirmed, %v", len(holds), err)
-	}
-	held.Set("sure", "0")
-	if status, text := post(h, "/act", held); status != 200 || !strings.Contains(text, "default is released.") {
-		t.Errorf("done: %d %s", status, text)
-	}
-	if holds, err := q.Holds(t.Context()); err != nil || len(holds) != 0 || !strings.Contains(log.String(), "by=ann") {
-		t.Errorf("%d holds, %v; logged %s", len(holds), err, &log)
-	}
-	if _, text := post(h, "/act", held); !strings.Contains(text, "no such hold any more") {
-		t.Errorf("done twice: %s", text)
-	}
-	redrive := url.Values{"do": {"redrive"}, "state": {"dead"}}
-	if status, text := post(h, "/act", redrive); status != 200 || !strings.Contains(text, "1 job with state dead?") || !strings.Contains(text, dead.String()) {
-		t.Errorf("asked back: %d %s", status, text)
-	}
-	redrive.Set("sure", "0")
-	if _, text := post(h, "/act", redrive); !strings.Contains(text, "There were 0 when you were asked.") {
-		t.Errorf("more than were confirmed: %s", text)
-	}
-	redrive.Set("sure", "1")
-	if status, text := post(h, "/act", redrive); status != 200 || !strings.Contains(text, "It has begun: 1 job with state dead.") {
-		t.Errorf("done: %d %s", status, text)
-	}
-	if all, err := q.Bulks(t.Context()); err != nil || len(all) != 1 || all[0].By != "ann" {
-		t.Errorf("%+v, %v", all, err)
-	}
-}
-
-// Who may not act is refused, whatever the form says, and so are forms of other sites.
-func TestAct_refuses(t *testing.T) {
-	q := open(t)
-	fill(t, q)
-	form := url.Values{"do": {"release"}, "queue": {"default"}, "reason": {"held"}, "sure": {"0"}}
-	handler := func(role dashboard.Role, origins ...string) http.Handler {
-		return dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(role), Logger: quiet, Origins: origins})
-	}
-	other := func(r *http.Request) {
-		r.Header.Set("Sec-Fetch-Site", "cross-site")
-		r.Header.Set("Origin", "https://evil.example")
-	}
-	plain := func(r *http.Request) { // plain http behind a proxy that changes the host
-		r.Header.Del("Sec-Fetch-Site")
-		r.Header.Set("Origin", "http://ops.example.com")
-	}
-	for name, c := range map[string]struct {
-		h      http.Handler
-		form   url.Values
-		with   func(*http.Request)
-		status int
-		text   string
-	}{
-		"a viewer":      {handler(dashboard.Viewer), form, nil, 403, "the role operator"},
-		"deletes":       {handler(dashboard.Operator), url.Values{"do": {"delete"}, "state": {"done"}, "sure": {"9"}}, nil, 403, "the role admin"},
-		"another site":  {handler(dashboard.Admin), form, other, 403, "another site"},
-		"a proxy":       {handler(dashboard.Admin), form, plain, 403, "Options.Origins"},
-		"unknown":       {handler(dashboard.Admin), url.Values{"do": {"explode"}}, nil, 400, "do"},
-		"a form of GET": {handler(dashboard.Admin), form, func(r *http.Request) { r.Method = "GET" }, 405, "cannot be asked"},
-		"too large":     {handler(dashboard.Admin), url.Values{"do": {strings.Repeat("x", 70_000)}}, nil, 400, "64 KiB"},
-	} {
-		if status, text := post(c.h, "/act", c.form, func(r *http.Request) {
-			if c.with != nil {
-				c.with(r)
-			}
-		}); status != c.status || !strings.Contains(text, c.text) {
-			t.Errorf("%s: %d %s", name, status, text)
-		}
-	}
-	if holds, err := q.Holds(t.Context()); err != nil || len(holds) != 1 {
-		t.Fatalf("%d holds, %v", len(holds), err)
-	}
-	if status, text := post(handler(dashboard.Admin, "http://ops.example.com"), "/act", form, plain); status != 200 || !strings.Contains(text, "released") {
-		t.Errorf("a proxy that is known: %d %s", status, text)
 	}
 }

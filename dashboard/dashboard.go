@@ -34,6 +34,8 @@ type Options struct {
 	// Writer returns the queue on which actions are done, if it is another one than that of the
 	// pages. It is called for each action that is confirmed. If nil, it is the same.
 	Writer func(ctx context.Context) (*errand.Queue, error)
+	// ReadOnly lets nobody act, whatever the role. If false, roles say who may.
+	ReadOnly bool
 	// Hidden are more parts of names of fields whose values are hidden from all but an [Admin]:
 	// in args, also those before a change, headers, checkpoints, results and messages. Case, -
 	// and _ count for nothing. Hidden are in any case names with password, passwd, secret,
@@ -42,6 +44,9 @@ type Options struct {
 	// worker that runs shows which these are. Until the handler has seen one that handles a
 	// kind, all values of the args of the kind are hidden. If nil, no more.
 	Hidden []string
+	// OnAction is called after each action that was confirmed, before its outcome is shown. A
+	// panic is logged. If nil, none is.
+	OnAction func(Action)
 	// Logger gets a line for each action, with who did it. If nil, slog.Default().
 	Logger *slog.Logger
 }
@@ -59,8 +64,11 @@ type board struct {
 	hub   *hub
 	said  atomic.Int64 // when the log said last that nobody may enter, in nanoseconds since 1970
 
+	ledger  ledger
 	keys    keys
 	secrets secretKinds
+	salt    []byte // see secretWas
+	mode    mode
 }
 
 // Handler returns a handler of all pages of q. It serves them under any path that ends in "/",
@@ -80,7 +88,7 @@ func Handler(q *errand.Queue, o *Options) http.Handler {
 		}
 	}
 	b.looks.q, b.looks.over = q, make(chan struct{})
-	b.secrets.q, b.keys = q, newKeys(b.o.Hidden)
+	b.secrets.q, b.salt, b.keys = q, newSalt(), newKeys(b.o.Hidden)
 	b.looks.version = func(ctx context.Context) (int64, bool, error) { return version(ctx, q) }
 	b.hub = newHub(&b.looks)
 	if end, err := closing(q); err != nil { // it is closed already

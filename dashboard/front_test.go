@@ -216,9 +216,7 @@ func TestLook_afterAction(t *testing.T) {
 	if _, text := get(h, "/"); !strings.Contains(text, "Release") {
 		t.Fatalf("there is no hold: %s", plain(text))
 	}
-	if status, text := post(h, "/act", map[string][]string{"do": {"release"}, "queue": {"default"}, "reason": {"held"}, "sure": {"0"}}); status != 200 {
-		t.Fatalf("%d %s", status, text)
-	}
+	confirm(t, h, asks(t, h, map[string][]string{"do": {"release"}, "queue": {"default"}, "reason": {"held"}}))
 	if _, text := get(h, "/"); strings.Contains(text, "Release") {
 		t.Errorf("the hold is shown still: %s", plain(text))
 	}

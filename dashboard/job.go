@@ -20,6 +20,7 @@ type jobData struct {
 	Why                                  errand.Why
 	ArgsText, CheckpointText, ResultText string
 	ArgsNote                             string // why all values of the args are hidden
+	Was                                  string // what actions on it depend on
 	HeaderList                           [][2]string
 	Attempts                             []attemptView
 	Follows                              []errand.JobInfo
@@ -55,7 +56,7 @@ func job(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &jobData{JobInfo: info, CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
+	d := &jobData{JobInfo: info, Was: x.b.was(x.jobFacts(&info)), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
 	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {
 		return nil, err
 	}

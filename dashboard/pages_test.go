@@ -238,25 +238,7 @@ func TestJSON_exact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
-	shown := make(chan struct{})
-	errand.HandleRaw(w, "raw", func(context.Context, *errand.Job[errand.RawArgs]) error {
-		close(shown)
-		return nil
-	})
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	if _, err := q.Enqueue(ctx, errand.RawArgs{OfKind: "raw"}, nil); err != nil {
-		t.Fatal(err)
-	}
-	<-shown
+	defer work(t, q)()
 	stored := `"args":` + strings.NewReplacer("<", `\u003c`, ">", `\u003e`).Replace(exactArgs) // as encoding/json has written it
 	for role, want := range map[dashboard.Role]string{
 		dashboard.Admin: stored, dashboard.Operator: strings.Replace(stored, "hunter2", "[hidden]", 1), dashboard.Viewer: `"due_at"`,

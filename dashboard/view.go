@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ type page struct {
 	serve func(x *request, w http.ResponseWriter) error
 
 	posts    bool // it is for forms
+	still    bool // it does not change by itself, or people type in it
 	template *template.Template
 }
 
@@ -41,6 +43,8 @@ type content struct {
 	data  any    // for the template
 	json  any    // for ?format=json; nil: the page has none
 	to    string // the page that is to be shown instead, seen from the front
+	// status is that of the answer; 0: 200.
+	status int
 }
 
 // pages are all pages by name. They are set up by init, as they refer to each other.
@@ -67,12 +71,15 @@ func init() {
 		{name: "health", title: "Health", read: health},
 		{name: "search", title: "Search", read: search},
 		{name: "act", title: "Action", read: act, posts: true},
+		{name: "done", title: "Action", read: done, still: true},
+		{name: "change", title: "Change", in: "jobs", read: changePage, still: true},
+		{name: "enqueue", title: "Enqueue a job", in: "jobs", read: enqueue, still: true},
 	} {
 		file := "front"
 		if p.name != "" {
 			file = p.name
 		}
-		p.template = template.Must(template.New("layout.html").Funcs(funcs).ParseFS(files, "pages/layout.html", "pages/parts.html", "pages/"+file+".html"))
+		p.template = template.Must(template.New("layout.html").Funcs(funcs).ParseFS(files, "pages/layout.html", "pages/parts.html", "pages/inputs.html", "pages/"+file+".html"))
 		pages[p.name] = p
 	}
 }
@@ -85,11 +92,14 @@ type layout struct {
 	Section               string // the page of the nav that Page belongs to
 	Who                   Identity
 	Inside                bool // whether the request may enter
-	Now                   time.Time
-	Clock                 errand.ClockState
-	Nav                   []navItem
-	Search                string
-	Data                  any
+	// Frozen is why nothing can be done on these pages, empty if it can. The role of Who is
+	// negative then: pages show what a role may do if it is at least that one.
+	Frozen string
+	Now    time.Time
+	Clock  errand.ClockState
+	Nav    []navItem
+	Search string
+	Data   any
 	// Live is true if the page can be asked for again.
 	Live bool
 	Seen int64         // what it shows, see [viewer]
@@ -116,7 +126,10 @@ func (x *request) layout(title string, data any) *layout {
 	if l.Inside {
 		l.Clock = x.b.q.Clock()
 		l.Now = l.Clock.Now
-		l.Live = x.page != nil && !x.page.posts && x.page.serve == nil
+		l.Live = x.page != nil && !x.page.posts && !x.page.still && x.page.serve == nil
+		if l.Frozen = x.b.frozen(x.Context()); l.Frozen != "" {
+			l.Who.Role = -l.Who.Role
+		}
 		l.Seen, l.Search = x.version, x.URL.Query().Get("q")
 	}
 	if x.seen != nil {
@@ -161,6 +174,7 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 		w.WriteHeader(http.StatusSeeOther)
 		return
 	}
+	status = cmp.Or(c.status, status)
 	title := c.title
 	if title == "" {
 		title = x.page.title

@@ -1,0 +1,778 @@
+package dashboard_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/topic"
+	"github.com/errandq/errand/webhook"
+)
+
+// answer is what a browser gets for a form.
+type answer struct {
+	status int
+	to     string // where it is sent
+	text   string
+}
+
+// post sends a form, and returns the status and the page.
+func post(h http.Handler, path string, form url.Values, with ...func(*http.Request)) (int, string) {
+	a := send(h, form, append([]func(*http.Request){func(r *http.Request) { r.URL.Path = path }}, with...)...)
+	return a.status, a.text
+}
+
+// send sends a form as a browser does from a page of the same origin.
+func send(h http.Handler, form url.Values, with ...func(*http.Request)) answer {
+	r := httptest.NewRequest("POST", "/x/act", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	for _, f := range with {
+		f(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return answer{w.Code, w.Header().Get("Location"), w.Body.String()}
+}
+
+var (
+	typedForm = regexp.MustCompile(`(?s)<form method="post"[^>]* class="typed">(.*?)</form>`)
+	typedOne  = regexp.MustCompile(`(?s)<input[^>]* name="([^"]*)" value="([^"]*)"|<textarea[^>]* name="([^"]*)"[^>]*>\n?(.*?)</textarea>`)
+)
+
+// formOf returns the fields of the form of a page, nil if it has none.
+func formOf(page string) (f url.Values) {
+	m := typedForm.FindStringSubmatch(page)
+	if m == nil {
+		return nil
+	}
+	f = url.Values{}
+	for _, m := range typedOne.FindAllStringSubmatch(m[1], -1) {
+		f.Add(html.UnescapeString(m[1]+m[3]), html.UnescapeString(m[2]+m[4]))
+	}
+	return f
+}
+
+// asks returns the form of the page that asks back, which has to say want.
+func asks(t *testing.T, h http.Handler, form url.Values, want ...string) url.Values {
+	t.Helper()
+	a := send(h, form)
+	f := formOf(a.text)
+	if a.status != 200 || f.Get("key") == "" {
+		t.Fatalf("%v: nothing is asked: %d %s", form, a.status, a.text)
+	}
+	says(t, a.text, want...)
+	return f
+}
+
+// says checks what a page says, whatever its markup.
+func says(t *testing.T, page string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(html.UnescapeString(page), w) {
+			t.Errorf("without %q: %s", w, page)
+		}
+	}
+}
+
+// confirm sends the answer to a question, and returns the page with the outcome, which has to say
+// want.
+func confirm(t *testing.T, h http.Handler, form url.Values, want ...string) string {
+	t.Helper()
+	a := send(h, form)
+	if a.status != 303 || !strings.HasPrefix(a.to, "done?key=") {
+		t.Fatalf("not done: %d %q %s", a.status, a.to, a.text)
+	}
+	status, text := get(h, "/x/"+a.to)
+	if status != 200 {
+		t.Fatalf("no outcome: %d %s", status, text)
+	}
+	says(t, text, want...)
+	return text
+}
+
+// who is who acts.
+func who(name string, role dashboard.Role) func(*http.Request) (dashboard.Identity, error) {
+	return func(*http.Request) (dashboard.Identity, error) {
+		return dashboard.Identity{Name: name, Role: role}, nil
+	}
+}
+
+func admin(q *errand.Queue) http.Handler {
+	return dashboard.Handler(q, &dashboard.Options{Logger: quiet, Auth: who("ann", dashboard.Admin)})
+}
+
+func add(t *testing.T, q *errand.Queue, args errand.Args, o *errand.JobOptions) errand.ID {
+	t.Helper()
+	e, err := q.Enqueue(t.Context(), args, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.ID
+}
+
+func state(t *testing.T, q *errand.Queue, id errand.ID) errand.State {
+	t.Helper()
+	info, err := q.Job(t.Context(), id)
+	if errors.Is(err, errand.ErrNotFound) {
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State
+}
+
+// fillAll fills a queue with what each action needs.
+func fillAll(t *testing.T, q *errand.Queue) (dead errand.ID) {
+	t.Helper()
+	dead = fill(t, q)
+	h, err := webhook.New(q, &webhook.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	if _, _, err := h.Create(t.Context(), webhook.Endpoint{ID: "billing", URL: "https://example.com/hook"}, webhook.Secret{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Send(t.Context(), webhook.Message{Type: "paid", Body: []byte(`{"n":1}`)}, "billing"); err != nil {
+		t.Fatal(err)
+	}
+	topics, err := topic.New(q, h, &topic.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := topics.Create(t.Context(), topic.Topic{Name: "orders", Keep: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := topics.Subscribe(t.Context(), topic.Subscription{ID: "local", Topic: "orders", Kind: "order"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := topics.Publish(t.Context(), "orders", topic.Message{Body: []byte(`{"n":1}`)}); err != nil {
+		t.Fatal(err)
+	}
+	return dead
+}
+
+// one returns the first job in a state.
+func one(t *testing.T, q *errand.Queue, s errand.State) errand.ID {
+	t.Helper()
+	page, err := q.Jobs(t.Context(), errand.JobFilter{States: []errand.State{s}, Queue: "default"}, nil)
+	if err != nil || len(page.Jobs) == 0 {
+		t.Fatalf("no job is %s, %v", s, err)
+	}
+	return page.Jobs[0].ID
+}
+
+// All actions ask first, are done once, say what has come of it, and are told with who did it.
+func TestAct(t *testing.T) {
+	forID := func(do string, s errand.State) func(*testing.T, *errand.Queue) url.Values {
+		return func(t *testing.T, q *errand.Queue) url.Values {
+			t.Helper()
+			return url.Values{"do": {do}, "id": {one(t, q, s).String()}}
+		}
+	}
+	form := func(pairs ...string) func(*testing.T, *errand.Queue) url.Values {
+		f := url.Values{}
+		for i := 0; i < len(pairs); i += 2 {
+			f.Add(pairs[i], pairs[i+1])
+		}
+		return func(*testing.T, *errand.Queue) url.Values { return f }
+	}
+	for name, c := range map[string]struct {
+		form       func(*testing.T, *errand.Queue) url.Values
+		ask, told  string
+		do         string
+		job, bulk  bool // the action names one
+		n          int64
+		afterwards func(*testing.T, *errand.Queue) string
+	}{
+		"redrive one": {form: forID("redrive", errand.Dead), ask: "letter in default, dead?", told: "The job is ready again.", do: "redrive", job: true, n: 1},
+		"run one":     {form: forID("run", errand.Scheduled), ask: "whatever holds its queue", told: "The job is next", do: "run", job: true, n: 1},
+		"cancel one":  {form: forID("cancel", errand.Scheduled), ask: "scheduled?", told: "The job is cancelled.", do: "cancel", job: true, n: 1},
+		"delete one":  {form: forID("delete", errand.Done), ask: "done?", told: "The job is deleted.", do: "delete", job: true, n: 1},
+		"redrive all": {form: form("do", "redrive", "state", "dead", "rate", "10"), ask: "1 job with state dead?", told: "It has begun: 1 job with state dead.", do: "redrive", bulk: true, n: 1, afterwards: func(t *testing.T, q *errand.Queue) string {
+			t.Helper()
+			all, err := q.Bulks(t.Context())
+			if err != nil || len(all) != 1 || all[0].By != "ann" || all[0].Rate != 10 {
+				return fmt.Sprintf("%+v, %v", all, err)
+			}
+			return ""
+		}},
+		"run all":    {form: form("do", "run", "state", "scheduled"), ask: "1 job with state scheduled?", told: "It has begun", do: "run", bulk: true, n: 1},
+		"cancel all": {form: form("do", "cancel"), ask: "4 jobs of all queues?", told: "It has begun: 4 jobs of all queues. No worker runs", do: "cancel", bulk: true, n: 4},
+		"delete all": {form: form("do", "delete", "kind", "letter"), ask: "2 jobs with kind letter?", told: "It has begun", do: "delete", bulk: true, n: 2},
+		"change all": {form: form("do", "change", "form", "1", "of-state", "scheduled", "priority", "7"), ask: "1 job with state scheduled: priority 7?", told: "It has begun", do: "change", bulk: true, n: 1},
+		"change one": {form: func(t *testing.T, q *errand.Queue) url.Values {
+			t.Helper()
+			return url.Values{"do": {"change"}, "form": {"1"}, "of-id": {one(t, q, errand.Scheduled).String()}, "priority": {"7"}}
+		}, ask: "scheduled: priority 7?", told: "The job is changed: priority 7.", do: "change", job: true, n: 1},
+		"enqueue": {form: form("do", "enqueue", "kind", "letter", "args", `{"to":"you"}`), ask: "a job of kind letter in queue default?", told: "is enqueued.", do: "enqueue", job: true, n: 1},
+		"hold": {form: form("do", "hold", "queue", "mail"), ask: "Hold: mail?", told: "mail is held.", do: "hold", afterwards: func(t *testing.T, q *errand.Queue) string {
+			t.Helper()
+			all, err := q.Holds(t.Context())
+			if err != nil || len(all) != 2 || all[1].By != "ann" {
+				return fmt.Sprintf("%+v, %v", all, err)
+			}
+			return ""
+		}},
+		"release":      {form: form("do", "release", "queue", "default"), ask: "Release: default, held: held, since", told: "default is released.", do: "release"},
+		"pause bulks":  {form: form("do", "hold", "queue", "errand.bulk", "reason", "paused"), ask: "all bulk jobs?", told: "all bulk jobs is held.", do: "hold"},
+		"skip":         {form: form("do", "skip", "queue", "default", "group", "g <b>"), ask: "the head of group g <b> in default", told: "The group goes on without", do: "skip", job: true, n: 1},
+		"endpoint":     {form: form("do", "replay", "endpoint", "billing"), ask: "the messages of endpoint billing?", told: "Sent again: 1 message.", do: "replay", n: 1},
+		"subscription": {form: form("do", "replay", "subscription", "local", "since", "2h"), ask: "the messages of subscription local?", told: "Sent again: 1 message.", do: "replay", n: 1},
+		"pause":        {form: form("do", "pause", "name", "night"), ask: "the schedule night, 0 3 * * * UTC, letter?", told: "The schedule night is paused.", do: "pause"},
+		"fire":         {form: form("do", "fire", "name", "night"), ask: "the schedule night", told: "is enqueued.", do: "fire", job: true, n: 1},
+		"stop": {form: func(t *testing.T, q *errand.Queue) url.Values {
+			t.Helper()
+			b, err := q.StartBulk(t.Context(), errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{All: true}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return url.Values{"do": {"stop"}, "id": {b.ID.String()}}
+		}, ask: "redrive, 0 jobs changed so far?", told: "The job is cancelled.", do: "stop", job: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := open(t)
+			fillAll(t, q)
+			var log strings.Builder
+			var told []dashboard.Action
+			h := dashboard.Handler(q, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: slog.New(slog.NewTextHandler(&log, nil)), OnAction: func(a dashboard.Action) { told = append(told, a) }})
+			f := asks(t, h, c.form(t, q), c.ask)
+			if len(told) > 0 || log.Len() > 0 {
+				t.Fatalf("done before it was confirmed: %+v %s", told, &log)
+			}
+			confirm(t, h, f, c.told)
+			if len(told) != 1 {
+				t.Fatalf("told: %+v", told)
+			}
+			if a := told[0]; a.By != "ann" || a.Role != dashboard.Admin || a.Do != c.do || a.What == "" || a.At.IsZero() || a.N != c.n || a.Job.IsZero() == c.job || a.Bulk.IsZero() == c.bulk || a.Err != nil {
+				t.Errorf("told: %+v", a)
+			}
+			for _, want := range []string{"by=ann", "role=admin", "do=" + c.do, "what=", "outcome="} {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("logged without %s: %s", want, &log)
+				}
+			}
+			if c.afterwards != nil {
+				if fault := c.afterwards(t, q); fault != "" {
+					t.Error(fault)
+				}
+			}
+		})
+	}
+}
+
+// A form that is sent twice is done once, also at the same time, and both answers lead to the
+// outcome of the first. To load the outcome again does nothing.
+func TestAct_once(t *testing.T) {
+	q := open(t)
+	fill(t, q)
+	h := admin(q)
+	f := asks(t, h, url.Values{"do": {"redrive"}, "state": {"dead"}})
+	var to [4]string
+	var all sync.WaitGroup
+	for i := range to {
+		all.Go(func() { to[i] = send(h, f).to })
+	}
+	all.Wait()
+	for i := range to {
+		if to[i] != to[0] || !strings.HasPrefix(to[i], "done?key=") {
+			t.Errorf("%d: %q, others %q", i, to[i], to[0])
+		}
+	}
+	for range 2 {
+		if status, text := get(h, "/x/"+to[0]); status != 200 || !strings.Contains(text, "It has begun: 1 job with state dead.") {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+	if bulks, err := q.Bulks(t.Context()); err != nil || len(bulks) != 1 {
+		t.Errorf("%d bulk jobs, %v", len(bulks), err)
+	}
+}
+
+// A question is answered by the one who was asked, about what was asked. Others are asked anew.
+func TestAct_key(t *testing.T) {
+	q := open(t)
+	fill(t, q)
+	name := "ann"
+	h := dashboard.Handler(q, &dashboard.Options{Logger: quiet, Auth: func(*http.Request) (dashboard.Identity, error) {
+		return dashboard.Identity{Name: name, Role: dashboard.Admin}, nil
+	}})
+	release := url.Values{"do": {"release"}, "queue": {"default"}}
+	f := asks(t, h, release)
+	for what, with := range map[string]func(f url.Values){
+		"another one":   func(url.Values) { name = "bob" },
+		"another thing": func(f url.Values) { f.Set("do", "pause"); f.Set("name", "night") },
+		"a wrong key":   func(f url.Values) { f.Set("key", "x") },
+	} {
+		name = "ann"
+		other := url.Values{}
+		for field, v := range f {
+			other[field] = slices.Clone(v)
+		}
+		with(other)
+		if a := send(h, other); a.status != 200 || !strings.Contains(a.text, "You were asked too long ago, or about something else") || formOf(a.text).Get("key") == f.Get("key") {
+			t.Errorf("%s: %d %s", what, a.status, a.text)
+		}
+	}
+	name = "ann"
+	if s, err := q.Schedules().Get(t.Context(), "night"); err != nil || s.Paused {
+		t.Errorf("%+v, %v", s, err)
+	}
+	confirm(t, h, f, "default is released.")
+	name = "bob"
+	if status, text := get(h, "/x/done?key="+f.Get("key")); status != 404 || !strings.Contains(text, "not kept any more") {
+		t.Errorf("the outcome of another one: %d %s", status, text)
+	}
+}
+
+// What has changed since somebody was asked is said, and nothing is done before that is confirmed.
+func TestAct_changed(t *testing.T) {
+	q := open(t)
+	dead := fill(t, q)
+	h := admin(q)
+	scheduled := one(t, q, errand.Scheduled)
+	change := func(c errand.JobChange) {
+		t.Helper()
+		if r, err := q.Change(t.Context(), errand.JobFilter{IDs: []errand.ID{scheduled}}, c); err != nil || r.Changed != 1 {
+			t.Fatal(r, err)
+		}
+	}
+
+	f := asks(t, h, url.Values{"do": {"cancel"}, "id": {scheduled.String()}})
+	change(errand.JobChange{Args: letter{"new address", "x"}, Queue: "mail"})
+	f = asks(t, h, f, "What has changed meanwhile", "<td class=\"text\">default</td><td class=\"text\">mail</td>", `"to": "new address"`)
+	if s := state(t, q, scheduled); s != errand.Scheduled {
+		t.Errorf("the job is %s", s)
+	}
+	if err := q.Hold(t.Context(), errand.Lane{Queue: "mail"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	change(errand.JobChange{Delay: 0, DueAt: time.Now().Add(-time.Hour)})
+	f = asks(t, h, f, "What has changed meanwhile", ">due<", ">scheduled<", ">ready<")
+	confirm(t, h, f, "The job is cancelled.")
+
+	redrive := asks(t, h, url.Values{"do": {"redrive"}, "id": {dead.String()}})
+	if _, err := q.Delete(t.Context(), errand.JobFilter{IDs: []errand.ID{dead}}); err != nil {
+		t.Fatal(err)
+	}
+	says(t, send(h, redrive).text, "There is no job "+dead.String())
+
+	released := asks(t, h, url.Values{"do": {"release"}, "queue": {"default"}})
+	if err := q.Hold(t.Context(), errand.Lane{Queue: "default"}, &errand.HoldOptions{By: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	released = asks(t, h, released, "What has changed meanwhile", ">bob<")
+	if _, err := q.Release(t.Context(), errand.Lane{Queue: "default"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	says(t, send(h, released).text, "There is no such hold any more", "Nothing was done.")
+
+	held := asks(t, h, url.Values{"do": {"hold"}, "queue": {"default"}})
+	if err := q.Hold(t.Context(), errand.Lane{Queue: "default"}, &errand.HoldOptions{By: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	asks(t, h, held, "What has changed meanwhile", ">bob<", "takes the place of that")
+
+	fire := asks(t, h, url.Values{"do": {"fire"}, "name": {"night"}})
+	if err := q.Schedule(t.Context(), errand.Schedule{Name: "night", Spec: "0 4 * * *", Args: letter{"x", "other"}}); err != nil {
+		t.Fatal(err)
+	}
+	fire = asks(t, h, fire, ">0 3 * * *<", ">0 4 * * *<", ">args<")
+	if err := q.Schedules().Remove(t.Context(), "night"); err != nil {
+		t.Fatal(err)
+	}
+	says(t, send(h, fire).text, "There is no schedule night any more.")
+}
+
+// If more jobs match than were confirmed, it is asked again, with the number that there was.
+func TestAct_more(t *testing.T) {
+	q := open(t)
+	h := admin(q)
+	ids := []errand.ID{add(t, q, mail{"a"}, nil)}
+	f := asks(t, h, url.Values{"do": {"cancel"}, "queue": {"default"}}, "1 job with queue default?")
+	for range 11 {
+		ids = append(ids, add(t, q, mail{"b"}, nil))
+	}
+	f = asks(t, h, f, "There were 1 when you were asked.", "12 jobs with queue default?")
+	if bulks, err := q.Bulks(t.Context()); err != nil || len(bulks) > 0 {
+		t.Fatalf("%+v, %v", bulks, err)
+	}
+	// Ten samples are shown.
+	a := send(h, url.Values{"do": {"cancel"}, "queue": {"default"}})
+	if n := strings.Count(a.text, `<td class="id">`); n != 10 {
+		t.Errorf("%d samples: %s", n, a.text)
+	}
+	if _, err := q.Cancel(t.Context(), ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	confirm(t, h, f, "It has begun: 11 jobs with queue default.")
+}
+
+// Marked jobs are changed by a bulk job, but for those that have ended meanwhile.
+func TestAct_marked(t *testing.T) {
+	q := open(t)
+	h := admin(q)
+	form := url.Values{"do": {"cancel"}, "which": {"marked"}}
+	if a := send(h, form); a.status != 400 || !strings.Contains(a.text, "mark some first") {
+		t.Errorf("of none: %d %s", a.status, a.text)
+	}
+	for range 3 {
+		form.Add("id", add(t, q, mail{"a"}, nil).String())
+	}
+	id, err := errand.ParseID(form.Get("id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Cancel(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	f := asks(t, h, form, "2 jobs that you have marked?", "1 marked job cannot be cancelled, and will be left as it is.")
+	confirm(t, h, f, "It has begun: 2 jobs that you have marked.")
+	for _, s := range form["id"][1:] {
+		if id, err = errand.ParseID(s); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(t, send(h, form).text, "None of the 3 marked jobs is scheduled or ready or blocked or running any more.")
+}
+
+// Only the head that was confirmed is skipped.
+func TestAct_skip(t *testing.T) {
+	q := open(t)
+	fill(t, q)
+	h := admin(q)
+	form := url.Values{"do": {"skip"}, "queue": {"default"}, "group": {"g <b>"}}
+	f := asks(t, h, form)
+	head := one(t, q, errand.Dead)
+	if id, err := q.SkipHead(t.Context(), "default", "g <b>"); err != nil || id != head {
+		t.Fatal(id, err)
+	}
+	says(t, send(h, f).text, "No dead job keeps group g <b> in default back.")
+	// The next in the group dies too.
+	second := die(t, q, "g <b>")
+	add(t, q, letter{"third", ""}, &errand.JobOptions{Group: "g <b>"})
+	f = asks(t, h, f, "What has changed meanwhile", ">"+head.String()+"<", ">"+second.String()+"<")
+	confirm(t, h, f, "The group goes on without "+second.String())
+}
+
+// die has the first job of a group die.
+func die(t *testing.T, q *errand.Queue, group string) errand.ID {
+	t.Helper()
+	if _, err := q.Release(t.Context(), errand.Lane{Queue: "default"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var id errand.ID
+	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet, Concurrency: 1})
+	errand.Handle(w, func(_ context.Context, job *errand.Job[letter]) error {
+		if job.Group != group {
+			return errand.Snooze(time.Hour, nil)
+		}
+		id = job.ID
+		stop()
+		return errand.Permanent(errors.New("too"))
+	})
+	if err := w.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// allActions are the forms of all actions, with the least role that may do them.
+var allActions = map[string]struct {
+	role dashboard.Role
+	form url.Values
+}{
+	"redrive": {dashboard.Operator, url.Values{"state": {"dead"}}},
+	"run":     {dashboard.Operator, url.Values{"state": {"scheduled"}}},
+	"cancel":  {dashboard.Operator, url.Values{"queue": {"default"}}},
+	"delete":  {dashboard.Admin, url.Values{"state": {"done"}}},
+	"change":  {dashboard.Operator, url.Values{"form": {"1"}, "of-state": {"scheduled"}, "priority": {"1"}}},
+	"enqueue": {dashboard.Admin, url.Values{"kind": {"letter"}, "args": {"{}"}}},
+	"hold":    {dashboard.Operator, url.Values{"queue": {"mail"}}},
+	"release": {dashboard.Operator, url.Values{"queue": {"default"}}},
+	"skip":    {dashboard.Operator, url.Values{"queue": {"default"}, "group": {"g <b>"}}},
+	"replay":  {dashboard.Operator, url.Values{"endpoint": {"billing"}}},
+	"pause":   {dashboard.Operator, url.Values{"name": {"night"}}},
+	"resume":  {dashboard.Operator, url.Values{"name": {"night"}}},
+	"fire":    {dashboard.Operator, url.Values{"name": {"night"}}},
+	"stop":    {dashboard.Operator, url.Values{"id": {"01a217bb-5cbb-711c-a5f6-0000000f4a5c"}}},
+}
+
+// Each action is refused to those who may not do it, the page says who may, and nothing happens.
+func TestAct_roles(t *testing.T) {
+	q := open(t)
+	fillAll(t, q)
+	must := send(admin(q), url.Values{"do": {"explode"}})
+	_, names, _ := strings.Cut(must.text, "must be one of ")
+	names, _, _ = strings.Cut(names, "<")
+	if all := strings.Split(names, ", "); must.status != 400 || len(all) != len(allActions) {
+		t.Errorf("%d actions: %s", len(all), names)
+	}
+	before := everything(t, q)
+	for _, role := range []dashboard.Role{dashboard.Viewer, dashboard.Operator, dashboard.Admin} {
+		acted := 0
+		h := dashboard.Handler(q, &dashboard.Options{Logger: quiet, Auth: who("eve", role), OnAction: func(dashboard.Action) { acted++ }})
+		for do, c := range allActions {
+			form := url.Values{"do": {do}}
+			for name, v := range c.form {
+				form[name] = v
+			}
+			a := send(h, form)
+			if role >= c.role {
+				if a.status != 200 {
+					t.Errorf("%v, %s: %d %s", role, do, a.status, a.text)
+				}
+				continue
+			}
+			if a.status != 403 || !strings.Contains(a.text, "It takes the role "+c.role.String()) {
+				t.Errorf("%v, %s: %d %s", role, do, a.status, a.text)
+			}
+			// The answer to what another one was asked.
+			if f := formOf(send(admin(q), form).text); f.Get("key") != "" {
+				if a := send(h, f); a.status != 403 {
+					t.Errorf("%v, %s, with the question of another one: %d %s", role, do, a.status, a.text)
+				}
+			}
+		}
+		if after := everything(t, q); after != before || acted > 0 {
+			t.Fatalf("%v has done something: %s, before %s", role, after, before)
+		}
+	}
+	for _, path := range []string{"/x/enqueue", "/x/change?id=" + one(t, q, errand.Scheduled).String()} {
+		h := dashboard.Handler(q, &dashboard.Options{Logger: quiet, Auth: who("eve", dashboard.Viewer)})
+		if status, text := get(h, path); status != 403 || !strings.Contains(text, "It takes the role") {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+}
+
+// everything is what actions change.
+func everything(t *testing.T, q *errand.Queue) string {
+	t.Helper()
+	ctx := t.Context()
+	jobs, err := q.Jobs(ctx, errand.JobFilter{}, nil)
+	holds, err2 := q.Holds(ctx)
+	schedules, err3 := q.Schedules().List(ctx)
+	bulks, err4 := q.Bulks(ctx)
+	if err := errors.Join(err, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	for i := range holds {
+		holds[i].Ready, holds[i].Waiting = 0, 0
+	}
+	for i := range schedules {
+		schedules[i].Next = nil
+	}
+	b, err := json.Marshal([]any{jobs.Jobs, holds, schedules, bulks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// Forms of other sites, of pages without an origin and by GET are refused. Behind a proxy that
+// changes the host, Origins lets them through.
+func TestAct_origin(t *testing.T) {
+	q := open(t)
+	fill(t, q)
+	from := func(origin string) func(*http.Request) {
+		return func(r *http.Request) { // plain http
+			r.Header.Del("Sec-Fetch-Site")
+			r.Header.Set("Origin", origin)
+			r.Host = "queue.example.com"
+		}
+	}
+	cross := func(r *http.Request) {
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		r.Header.Set("Origin", "https://evil.example")
+	}
+	form := url.Values{"do": {"release"}, "queue": {"default"}}
+	for name, c := range map[string]struct {
+		origins []string
+		with    func(*http.Request)
+		status  int
+		text    string
+	}{
+		"another site":          {nil, cross, 403, "another site"},
+		"a proxy":               {nil, from("http://ops.example.com"), 403, "Options.Origins"},
+		"a proxy that is known": {[]string{"http://ops.example.com"}, from("http://ops.example.com"), 200, "Release: default"},
+		"plain http":            {nil, from("http://queue.example.com"), 200, "Release: default"},
+		"no origin":             {nil, from("null"), 403, "Options.Origins"},
+		"GET":                   {nil, func(r *http.Request) { r.Method = "GET" }, 405, "cannot be asked"},
+		"HEAD":                  {nil, func(r *http.Request) { r.Method = "HEAD" }, 405, ""},
+		"too large": {nil, func(r *http.Request) {
+			r.Body = http.NoBody
+			r.URL.RawQuery = strings.Repeat("x", 100_000)
+		}, 400, "A form has no query"},
+	} {
+		h := dashboard.Handler(q, &dashboard.Options{Auth: who("", dashboard.Admin), Logger: quiet, Origins: c.origins})
+		a := send(h, form, c.with)
+		if a.status != c.status || !strings.Contains(a.text, c.text) {
+			t.Errorf("%s: %d %s", name, a.status, a.text)
+		}
+		f := formOf(send(h, form).text)
+		if a := send(h, f, c.with); (a.status == 303) != (c.status == 200) {
+			t.Errorf("%s, confirmed: %d %s", name, a.status, a.text)
+		} else if a.status == 303 {
+			if err := q.Hold(t.Context(), errand.Lane{Queue: "default"}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if a := send(admin(q), url.Values{"do": {strings.Repeat("x", 2<<20)}}); a.status != 400 {
+		t.Errorf("a large form: %d %s", a.status, a.text)
+	}
+}
+
+// A dashboard that is for reading only has no buttons and says why; its admins see all.
+func TestAct_readOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	writer, err := errand.Open(t.Context(), path, &errand.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = writer.Close() })
+	dead := fill(t, writer)
+	reader, err := errand.Open(t.Context(), path, &errand.Options{Logger: quiet, SQLite: errand.SQLiteOptions{ReadOnly: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = reader.Close() })
+	form := url.Values{"do": {"release"}, "queue": {"default"}}
+	for name, c := range map[string]struct {
+		h   http.Handler
+		why string
+	}{
+		"by option":   {dashboard.Handler(writer, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: quiet, ReadOnly: true}), "dashboard.Options.ReadOnly is set"},
+		"by its file": {dashboard.Handler(reader, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: quiet}), "open for reading only"},
+	} {
+		for _, page := range []string{"", "jobs", "groups", "lanes", "job/" + dead.String(), "schedule?name=night"} {
+			status, text := get(c.h, "/x/"+page)
+			if status != 200 || strings.Contains(text, `action="`) && strings.Contains(text, `method="post"`) || !strings.Contains(text, c.why) || !strings.Contains(text, "ann, admin") {
+				t.Errorf("%s, %q: %d %s", name, page, status, text)
+			}
+			if strings.HasPrefix(page, "job/") && !strings.Contains(text, "hunter2") {
+				t.Errorf("%s: an admin does not see args: %s", name, text)
+			}
+		}
+		if a := send(c.h, form); a.status != 403 || !strings.Contains(a.text, c.why) {
+			t.Errorf("%s: %d %s", name, a.status, a.text)
+		}
+	}
+	// With a Writer that is opened by the first action that is confirmed.
+	opened := 0
+	h := dashboard.Handler(reader, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: quiet, Writer: func(context.Context) (*errand.Queue, error) {
+		opened++
+		return writer, nil
+	}})
+	f := asks(t, h, form)
+	if opened > 0 {
+		t.Error("opened by a question")
+	}
+	confirm(t, h, f, "default is released.")
+	if opened != 1 {
+		t.Errorf("opened %d times", opened)
+	}
+}
+
+// If the queue is closed, full, damaged or busy, the page says so, and what was done.
+func TestAct_fails(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"damaged": {fmt.Errorf("%w: page 7", errand.ErrCorrupt), []string{"The file is damaged.", "errand doctor", "Nothing was done."}},
+		"full":    {errand.ErrFull, []string{"The disk is full.", "Make room", "Nothing was done."}},
+		"unknown": {errand.ErrUnknownOutcome, []string{"Whether it was written is not known", "Whether it was done is not known."}},
+		"other":   {errors.New("gremlins"), []string{"the queue cannot be opened for writing: gremlins", "Nothing was done."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := open(t)
+			fill(t, q)
+			var told dashboard.Action
+			h := dashboard.Handler(q, &dashboard.Options{
+				Auth: who("ann", dashboard.Admin), Logger: quiet, OnAction: func(a dashboard.Action) { told = a },
+				Writer: func(context.Context) (*errand.Queue, error) { return nil, c.err },
+			})
+			confirm(t, h, asks(t, h, url.Values{"do": {"release"}, "queue": {"default"}}), c.want...)
+			if !errors.Is(told.Err, c.err) {
+				t.Errorf("told: %+v", told)
+			}
+		})
+	}
+	t.Run("closed", func(t *testing.T) {
+		q := open(t)
+		fill(t, q)
+		h := admin(q)
+		form := url.Values{"do": {"release"}, "queue": {"default"}}
+		f := asks(t, h, form)
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []url.Values{f, form} {
+			if a := send(h, f); a.status != 503 || !strings.Contains(a.text, "The queue is closed.") {
+				t.Errorf("%d %s", a.status, a.text)
+			}
+		}
+	})
+	t.Run("cap", func(t *testing.T) {
+		q := open(t)
+		h := admin(q)
+		f := asks(t, h, url.Values{"do": {"enqueue"}, "kind": {"mail"}, "args": {"{}"}})
+		if err := q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{MaxJobs: new(1)}); err != nil {
+			t.Fatal(err)
+		}
+		add(t, q, mail{"a"}, nil)
+		confirm(t, h, f, "Nothing was done.", "full", "set another cap")
+	})
+	t.Run("busy", func(t *testing.T) {
+		q := open(t)
+		fill(t, q)
+		h := admin(q)
+		f := asks(t, h, url.Values{"do": {"release"}, "queue": {"default"}})
+		var text string
+		if err := q.Tx(t.Context(), func(*sql.Tx) error {
+			text = confirm(t, h, f, "Nothing was done.", "Another program holds the file.")
+			return nil
+		}); err != nil {
+			t.Fatal(err, text)
+		}
+	})
+}
+
+// A panic of OnAction is logged, and the action is done all the same.
+func TestAct_panic(t *testing.T) {
+	q := open(t)
+	fill(t, q)
+	var log strings.Builder
+	h := dashboard.Handler(q, &dashboard.Options{
+		Auth: who("ann", dashboard.Admin), Logger: slog.New(slog.NewTextHandler(&log, nil)), OnAction: func(dashboard.Action) { panic("oh") },
+	})
+	confirm(t, h, asks(t, h, url.Values{"do": {"release"}, "queue": {"default"}}), "default is released.")
+	if !strings.Contains(log.String(), "OnAction") || !strings.Contains(log.String(), "panic=oh") {
+		t.Errorf("logged: %s", &log)
+	}
+}

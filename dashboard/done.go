@@ -1,0 +1,135 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+// outcome is what has come of an action.
+type outcome struct {
+	Title string // of the deed
+	What  string // what it was done to
+	Told  string // what was done
+	Case  string // why it was not done, or not in full; empty: it was
+	// Remedy is what to do about Case.
+	Remedy    string
+	At        string // where it is to be seen, from the front
+	n         int64
+	job, bulk errand.ID
+}
+
+const (
+	// questionsFor is how long a question can be answered, and how long its outcome is kept.
+	questionsFor = 10 * time.Minute
+	// mostQuestions is how many questions and outcomes are kept. The oldest go.
+	mostQuestions = 1000
+)
+
+// ledger keeps the questions that were asked and their outcomes: each question is answered once.
+type ledger struct {
+	mu  sync.Mutex
+	all map[string]*question // by key
+}
+
+// question is a question that was asked with a form.
+type question struct {
+	by   string   // who was asked
+	form [32]byte // what it was about
+	at   time.Time
+	// taken is made when the answer comes, and closed when out is set. If out is nil then, it
+	// was asked anew and nothing was done.
+	taken chan struct{}
+	out   *outcome
+	ended bool
+}
+
+// ask keeps a question and returns its key.
+func (l *ledger) ask(by string, form [32]byte, now time.Time) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = map[string]*question{}
+	}
+	oldest := ""
+	for key, q := range l.all {
+		switch {
+		case q.taken != nil && !q.ended: // it is being done
+		case now.Sub(q.at) >= questionsFor:
+			delete(l.all, key)
+		case oldest == "" || q.at.Before(l.all[oldest].at):
+			oldest = key
+		}
+	}
+	if len(l.all) >= mostQuestions {
+		delete(l.all, oldest)
+	}
+	key := rand.Text()
+	l.all[key] = &question{by: by, form: form, at: now}
+	return key
+}
+
+// get returns a question that is not over; l is locked.
+func (l *ledger) get(key, by string, now time.Time) *question {
+	q := l.all[key]
+	if q == nil || q.by != by || now.Sub(q.at) >= questionsFor && (q.taken == nil || q.ended) {
+		return nil
+	}
+	return q
+}
+
+// take takes the answer to a question: it returns true for the first, who has to call end. For
+// others it waits for that. It returns nil if there is no such question.
+func (l *ledger) take(ctx context.Context, key, by string, form [32]byte, now time.Time) (q *question, first bool, err error) {
+	l.mu.Lock()
+	q = l.get(key, by, now)
+	if q == nil || q.form != form {
+		l.mu.Unlock()
+		return nil, false, nil
+	}
+	if first = q.taken == nil; first {
+		q.taken = make(chan struct{})
+	}
+	l.mu.Unlock()
+	if first {
+		return q, true, nil
+	}
+	select {
+	case <-q.taken:
+		return q, false, nil
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+}
+
+// end keeps the outcome of a question, nil if nothing was done.
+func (l *ledger) end(q *question, out *outcome, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q.out, q.at, q.ended = out, now, true
+	close(q.taken)
+}
+
+// outcome returns what has come of a question, nil if it is not kept.
+func (l *ledger) outcome(key, by string, now time.Time) *outcome {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.get(key, by, now); q != nil && q.ended {
+		return q.out
+	}
+	return nil
+}
+
+// done shows the outcome of an action. To load the page again does nothing.
+func done(x *request) (*content, error) {
+	out := x.b.ledger.outcome(x.URL.Query().Get("key"), x.who.Name, time.Now())
+	if out == nil {
+		return nil, &refusal{status: http.StatusNotFound, text: "This outcome is not kept any more.",
+			remedy: "It is kept for ten minutes, for the one who has acted. The log of the program has it, and the pages show how things are now."}
+	}
+	return &content{title: out.Title, data: out}, nil
+}

@@ -1,0 +1,60 @@
+package dashboard
+
+import (
+	"testing"
+	"time"
+)
+
+// Outcomes are kept for ten minutes after the end, so many at most, and only for who has asked.
+func TestLedger(t *testing.T) {
+	var l ledger
+	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	form := [32]byte{1}
+	take := func(key, by string, form [32]byte) *question {
+		t.Helper()
+		q, first, err := l.take(t.Context(), key, by, form, now)
+		if err != nil || (q != nil) != first {
+			t.Fatal(q, first, err)
+		}
+		return q
+	}
+	key := l.ask("ann", form, now)
+	if take(key, "bob", form) != nil || take(key, "ann", [32]byte{2}) != nil || take("x", "ann", form) != nil {
+		t.Error("a question of others is taken")
+	}
+	now = now.Add(questionsFor - 1)
+	q := take(key, "ann", form)
+	if q == nil || l.outcome(key, "ann", now) != nil {
+		t.Fatal("not taken")
+	}
+	now = now.Add(time.Hour) // so long it takes
+	for range 2 * mostQuestions {
+		l.ask("ann", form, now)
+	}
+	if len(l.all) > mostQuestions {
+		t.Errorf("%d are kept", len(l.all))
+	}
+	l.end(q, &outcome{Told: "done"}, now)
+	if out := l.outcome(key, "ann", now); out == nil || out.Told != "done" || l.outcome(key, "bob", now) != nil {
+		t.Errorf("%+v", out)
+	}
+	if q, first, err := l.take(t.Context(), key, "ann", form, now); q == nil || first || err != nil || q.out == nil {
+		t.Errorf("%+v, %v, %v", q, first, err)
+	}
+	now = now.Add(questionsFor)
+	if l.outcome(key, "ann", now) != nil || take(key, "ann", form) != nil {
+		t.Error("kept for too long")
+	}
+	l.ask("ann", form, now)
+	if len(l.all) != 1 {
+		t.Errorf("%d are kept of old ones", len(l.all))
+	}
+	// The oldest go.
+	first := l.ask("ann", form, now.Add(-time.Second))
+	for range mostQuestions {
+		l.ask("eve", form, now)
+	}
+	if take(first, "ann", form) != nil || len(l.all) != mostQuestions {
+		t.Errorf("%s of %d", first, len(l.all))
+	}
+}

@@ -1,0 +1,116 @@
+package dashboard_test
+
+import (
+	"context"
+	"html"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+)
+
+type payment struct {
+	Card struct {
+		Number string `json:"number" errand:"secret"`
+		Holder string `json:"holder"`
+	} `json:"card"`
+	Pins  []int          `json:"pins" errand:"secret"`
+	Notes map[string]pin `json:"notes"`
+	Email string         `json:"email"`
+	Body  string         `json:"body"`
+}
+
+type pin struct {
+	Pin string `errand:"secret"`
+}
+
+func (payment) Kind() string { return "payment" }
+
+// work runs a worker for payments until stop is called.
+func work(t *testing.T, q *errand.Queue) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
+	done := make(chan struct{}, 1)
+	errand.Handle(w, func(context.Context, *errand.Job[payment]) error {
+		done <- struct{}{}
+		return nil
+	})
+	errand.HandleRaw(w, "raw", func(context.Context, *errand.Job[errand.RawArgs]) error { return nil })
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	add(t, q, payment{}, nil)
+	<-done
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Secrets of args are hidden by the tags of their type, which workers show, by the names of fields,
+// and by those of Options.Hidden; also in args before a change, in headers, checkpoints, results
+// and messages. Without a worker of the kind all values are.
+func TestRedact(t *testing.T) {
+	q := open(t)
+	var p payment
+	p.Card.Number, p.Card.Holder, p.Pins, p.Notes, p.Email = "4111", "Ann Holder", []int{8123}, map[string]pin{"a": {"9123"}}, "ann@example.com"
+	p.Body = `{"password":"hunter2","Notes":"plain"}`
+	headers := map[string]string{"authorization": "Bearer xyz", "reply-email": "header@example.com", "trace": "t1"}
+	id := add(t, q, p, &errand.JobOptions{Queue: "later", Headers: headers})
+	raw := add(t, q, errand.RawArgs{OfKind: "raw", JSON: []byte(`{"card":{"number":"4111"},"token":"xyz"}`)}, &errand.JobOptions{Queue: "later"})
+	changed := p
+	changed.Card.Number = "5111"
+	if _, err := q.Change(t.Context(), errand.JobFilter{IDs: []errand.ID{id}}, errand.JobChange{Args: changed}); err != nil {
+		t.Fatal(err)
+	}
+	handler := func(role dashboard.Role) http.Handler {
+		return dashboard.Handler(q, &dashboard.Options{Auth: who("ann", role), Logger: quiet, Hidden: []string{"E-mail"}})
+	}
+	see := func(h http.Handler, id errand.ID, want, hide []string) {
+		t.Helper()
+		status, text := get(h, "/x/job/"+id.String())
+		text = html.UnescapeString(text)
+		if status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("without %q: %s", w, text)
+			}
+		}
+		for _, w := range hide {
+			if strings.Contains(text, w) {
+				t.Errorf("with %q: %s", w, text)
+			}
+		}
+	}
+	const unknown = "No worker that handles this kind has run since this dashboard began"
+	secrets := []string{"4111", "5111", "8123", "9123", "hunter2", "Bearer xyz", "ann@example.com", "header@example.com"}
+	see(handler(dashboard.Operator), id, []string{unknown, `"holder": "[hidden]"`, "t1"}, append(secrets, "Ann Holder", "plain"))
+	see(handler(dashboard.Admin), id, append(secrets, "Ann Holder"), []string{unknown, "[hidden]"})
+	see(handler(dashboard.Viewer), id, []string{"are for the roles operator and admin"}, append(secrets, "Ann Holder", unknown, `"card"`))
+
+	operator := handler(dashboard.Operator)
+	stop := work(t, q)
+	see(operator, id, []string{`"number": "[hidden]"`, `"pins": "[hidden]"`, `"Pin": "[hidden]"`, "Ann Holder", "plain", "t1", "Args before"}, append(secrets, unknown))
+	see(operator, raw, []string{`"number": "4111"`, `"token": "[hidden]"`}, []string{"xyz", unknown})
+	stop()
+	// The worker has gone, and what it has shown is remembered.
+	see(operator, id, []string{"Ann Holder"}, append(secrets, unknown))
+	see(handler(dashboard.Operator), id, []string{unknown}, append(secrets, "Ann Holder"))
+}
+
+// Names of Hidden have letters, and are no empty part of all names.
+func TestHandler_hidden(t *testing.T) {
+	defer func() {
+		if err, ok := recover().(error); !ok || !strings.Contains(err.Error(), `hidden[1] "-_"`) {
+			t.Errorf("%v", err)
+		}
+	}()
+	dashboard.Handler(open(t), &dashboard.Options{Auth: dashboard.Anyone(dashboard.Viewer), Hidden: []string{"mail", "-_"}})
+	t.Error("no panic")
+}
