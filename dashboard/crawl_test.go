@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"html"
 	"net/http"
@@ -106,6 +107,22 @@ func crawl(t *testing.T, h http.Handler, root string) map[string]string {
 	return seen
 }
 
+// checkJSON checks the JSON of a page: it is there, and has nothing that the role may not see.
+func checkJSON(t *testing.T, h http.Handler, at string, role dashboard.Role) {
+	t.Helper()
+	joint := "?"
+	if strings.Contains(at, "?") {
+		joint = "&"
+	}
+	status, text := get(h, at+joint+"format=json")
+	secret := strings.Contains(text, "hunter2") || strings.Contains(text, "Bearer xyz")
+	args := strings.Contains(text, `"args":`) || strings.Contains(text, `"checkpoint":`) || strings.Contains(text, `"headers":{"auth`)
+	if status != 200 || !json.Valid([]byte(text)) || strings.Contains(text, "<script") || strings.Contains(text, token) ||
+		secret && role < dashboard.Admin || args && role < dashboard.Operator {
+		t.Errorf("%s as JSON: %d %s", at, status, text)
+	}
+}
+
 // All pages that can be reached are there, under any path, and none has what a producer wrote as
 // markup, nor what a role may not see.
 func TestPages(t *testing.T) {
@@ -121,6 +138,10 @@ func TestPages(t *testing.T) {
 			}
 			args, secrets := 0, 0
 			for at, text := range all {
+				checkJSON(t, h, at, role)
+				if strings.Contains(text, token) {
+					t.Errorf("%s has the token of an endpoint: %s", at, text)
+				}
 				if strings.Contains(text, "<script>alert") || strings.Contains(text, "g <b>") {
 					t.Errorf("%s has markup of a producer: %s", at, text)
 				}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
+	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -81,19 +84,29 @@ func (s *reads) Entries(ctx context.Context, class, family, after string, limit 
 	return s.Store.Entries(ctx, class, family, after, limit)
 }
 
-// A page reads as often however many rows there are beyond those that it shows, and its rows are
-// no more than it says.
-func TestPages_reads(t *testing.T) {
+// openOn opens a queue on what wrap makes of a store.
+func openOn(t *testing.T, wrap func(*sqlite.Store) storage.Store) *errand.Queue {
+	t.Helper()
 	file, err := sqlite.Open(filepath.Join(t.TempDir(), "jobs.db"), &sqlite.Options{Durability: sqlite.Relaxed, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &reads{Store: file}
-	q, err := errand.New(t.Context(), store, &errand.Options{Logger: quiet})
+	q, err := errand.New(t.Context(), wrap(file), &errand.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = q.Close() })
+	return q
+}
+
+// A page reads as often however many rows there are beyond those that it shows, and its rows are
+// no more than it says.
+func TestPages_reads(t *testing.T) {
+	store := &reads{}
+	q := openOn(t, func(file *sqlite.Store) storage.Store {
+		store.Store = file
+		return store
+	})
 	const many = 250
 	crowd(t, q, many)
 	h := as(q, dashboard.Admin)
@@ -115,7 +128,51 @@ func TestPages_reads(t *testing.T) {
 			t.Errorf("%s has no next page with %s: %s", path, next, text)
 		}
 	}
+	for at, row := range map[string]string{
+		"jobs?kind=raw&state=ready&state=blocked": `<td class="id"><a href="\./job/([^"]*)"`, "lanes?search=q": `<tr data-key="([^"]*)"`,
+		"groups?waiting=1&queue=default": `<tr data-key="([^"]*)"`, "schedules?search=n": `<tr><td><a href="schedule([^"]*)"`,
+		"endpoints?search=e": `<tr><td><a href="endpoint([^"]*)"`, "topics": `<tr><td><a href="topic([^"]*)"`, "topic?name=t000": `<tr><td><a href="subscription([^"]*)"`,
+	} {
+		want := many
+		switch {
+		case strings.HasPrefix(at, "jobs"):
+			want = 3 * many
+		case strings.HasPrefix(at, "endpoints"), strings.HasPrefix(at, "topic"):
+			want = few
+		}
+		if n, different := walk(t, h, at, regexp.MustCompile(row)); n != want || different != want {
+			t.Errorf("%s: %d rows on all pages, %d of them different, want %d", at, n, different, want)
+		}
+	}
 }
+
+// few is how many topics and endpoints a crowd has.
+const few = 60
+
+// walk follows the links to the next page of a list, and returns how many rows there are in all,
+// and how many of them are different.
+func walk(t *testing.T, h http.Handler, at string, row *regexp.Regexp) (n, different int) {
+	t.Helper()
+	seen := map[string]bool{}
+	for pages := 0; at != "" && pages < 100; pages++ {
+		status, text := get(h, "/"+at)
+		if status != 200 {
+			t.Fatalf("%s: %d %s", at, status, text)
+		}
+		for _, m := range row.FindAllStringSubmatch(text, -1) {
+			n++
+			seen[m[1]] = true
+		}
+		page, _, _ := strings.Cut(at, "?")
+		at = ""
+		if m := toNext.FindStringSubmatch(text); m != nil {
+			at = page + html.UnescapeString(m[1])
+		}
+	}
+	return n, len(seen)
+}
+
+var toNext = regexp.MustCompile(`href="(\?[^"]*)">(?:Next|Go on)<`)
 
 // crowd adds many of all that there are pages of.
 func crowd(t *testing.T, q *errand.Queue, many int) {
@@ -143,7 +200,7 @@ func crowd(t *testing.T, q *errand.Queue, many int) {
 		n := fmt.Sprintf("%03d", i)
 		err := q.Schedule(ctx, errand.Schedule{Name: "n" + n, Spec: "0 3 * * *", Args: errand.RawArgs{OfKind: "raw"}})
 		err = errors.Join(err, q.Configure(ctx, errand.Lane{Queue: "q" + n}, errand.Settings{MaxJobs: new(10)}))
-		if i < 60 {
+		if i < few {
 			_, errTopic := topics.Create(ctx, topic.Topic{Name: "t" + n})
 			_, _, errEndpoint := hooks.Create(ctx, webhook.Endpoint{ID: "e" + n, URL: "https://a.example/"}, webhook.Secret{})
 			_, errSub := topics.Subscribe(ctx, topic.Subscription{ID: "s" + n, Topic: "t000", Endpoint: "e" + n})
@@ -171,16 +228,11 @@ func (s *gone) Job(ctx context.Context, id storage.ID) (storage.Record, error) {
 // A job that goes while its page is made is shown as it was, and the page says so; one that is
 // not there is told of by what its ID says.
 func TestJob_gone(t *testing.T) {
-	file, err := sqlite.Open(filepath.Join(t.TempDir(), "jobs.db"), &sqlite.Options{Durability: sqlite.Relaxed, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := &gone{Store: file}
-	q, err := errand.New(t.Context(), store, &errand.Options{Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = q.Close() })
+	store := &gone{}
+	q := openOn(t, func(file *sqlite.Store) storage.Store {
+		store.Store = file
+		return store
+	})
 	e, err := q.Enqueue(t.Context(), mail{"a"}, nil)
 	if err != nil {
 		t.Fatal(err)
