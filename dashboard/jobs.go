@@ -31,7 +31,7 @@ type jobsData struct {
 // jobRow is a job of a list.
 type jobRow struct {
 	errand.JobInfo
-	Waits string // why it does not run, as far as that is known without a look at each job
+	Waits waiting // as far as that is known without a look at each job
 }
 
 // jobsFilter is a filter as an address has it.
@@ -202,41 +202,44 @@ func byState(s *errand.LaneStats) map[errand.State]int64 {
 	}
 }
 
+// waiting is why a job does not run. Class and Sign are those of what has no state of its own.
+type waiting struct{ Text, Class, Sign string }
+
 // waitsFor returns why a job of a list does not run, as far as the look and its holds tell.
-func (l *look) waitsFor(j *errand.JobInfo, holds []errand.HoldState) string {
+func (l *look) waitsFor(j *errand.JobInfo, holds []errand.HoldState) waiting {
 	switch j.State {
 	case errand.Running:
 		if j.Cancelling {
-			return "is being cancelled"
+			return waiting{Text: "is being cancelled"}
 		}
 	case errand.Blocked:
 		if j.Group == "" {
-			return "waits for the job with its unique key"
+			return waiting{Text: "behind the job with its unique key"}
 		}
-		return "waits for others of its group"
+		return waiting{Text: "behind others of its group"}
 	case errand.Scheduled:
 		switch {
 		case j.Unreached:
-			return "the other side was away"
+			return waiting{"the other side was away", "retry", "↻"}
 		case j.Retry > 0:
-			return "waits for retry " + itoa(j.Retry)
+			return waiting{"retry " + itoa(j.Retry), "retry", "↻"}
 		case j.Attempt > 0:
-			return "was put off"
+			return waiting{Text: "was put off"}
 		}
-		return "enqueued for later"
+		return waiting{Text: "enqueued for later"}
 	case errand.Ready:
 		for i := range holds {
 			if h := &holds[i]; h.Includes(j.Queue, j.Kind) {
-				return "held: " + h.Reason
+				return waiting{"held: " + h.Reason, "held", "▮"}
 			}
 		}
 		if !l.unshown && !l.served(j.Queue, j.Kind) {
-			return "no worker"
+			return waiting{"no worker", "held", "▮"}
 		}
 	case errand.Dead:
-		return string(j.Reason)
+		return waiting{Text: string(j.Reason)}
 	}
-	return ""
+	return waiting{}
 }
 
 // period is one of the times of a filter.

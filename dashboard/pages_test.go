@@ -175,7 +175,7 @@ func TestPages_content(t *testing.T) {
 		"/lane?queue=more&kind=raw":                     {"The policy in effect is not known", "No running worker"},
 		"/lanes?search=long":                            {"1 pair of", "more"},
 		"/lanes?search=nowhere":                         {"No queue and no kind has"},
-		"/jobs?queue=more&error=script":                 {"No index serves this choice of queue, error", "waits for retry", "data-wait"},
+		"/jobs?queue=more&error=script":                 {"No index serves this choice of queue, error", "state retry", "retry 2", "the other side was away", "data-wait"},
 		"/jobs?state=ready&queue=more&kind=long":        {"No job matches."},
 		"/jobs?created_from=2020-01-01T00:00":           {`value="2020-01-01T00:00"`, "data-wait"},
 		"/jobs?ended_before=2020-01-01":                 {"No job matches.", "deleted after a time"},
@@ -203,7 +203,9 @@ func TestPages_content(t *testing.T) {
 		"/lane?queue=more&kind=long&format=json":        {`"policy"`, `"holds":[]`},
 		"/job/" + made.failed.String() + "?format=json": {`"retries_to_come"`, `"why"`, `"policy_in_effect"`},
 		"/endpoint?id=shop&format=json":                 {`"url":"https://shop.example/in/..."`, `"X-Token":"[hidden]"`, `"waiting"`},
-		"/search?q=" + made.long.String()[:8] + "&format=json": {`"hits":[]`},
+		"/search?q=" + made.long.String()[:8]:           {made.long.String() + "</a>", "running long in more"},
+		"/search?q=" + made.long.String()[:20]:          {made.long.String() + "</a>"},
+		"/search?q=0000abcd&format=json":                {`"hits":[]`},
 	} {
 		status, text := get(h, path)
 		if status != 200 {

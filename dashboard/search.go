@@ -2,7 +2,9 @@ package dashboard
 
 import (
 	"errors"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/topic"
@@ -39,7 +41,7 @@ func search(x *request) (*content, error) {
 	if id, err := errand.ParseID(strings.ToLower(d.Text)); err == nil {
 		return &content{to: "job/" + id.String(), json: map[string]any{"hits": []hit{{What: "job", Name: id.String(), At: "job/" + id.String()}}}}, nil
 	}
-	for _, find := range []func(*request, *searchData) error{findLanes, findTag, findGroups, findSchedules, findTopics, findEndpoints} {
+	for _, find := range []func(*request, *searchData) error{findJobs, findLanes, findTag, findGroups, findSchedules, findTopics, findEndpoints} {
 		if err := find(x, d); err != nil && !errors.Is(err, errand.ErrUnsupportedDB) {
 			return nil, err
 		}
@@ -65,6 +67,30 @@ func (d *searchData) add(what, name, note, at string) {
 // has reports whether a name contains what is searched for, in any ASCII case.
 func (d *searchData) has(name string) bool {
 	return strings.Contains(strings.ToLower(name), strings.ToLower(d.Text))
+}
+
+// findJobs finds jobs by the beginning of their IDs. The first twelve digits are the time.
+func findJobs(x *request, d *searchData) error {
+	const timed, least = 12, 8
+	begin := strings.ToLower(d.Text)
+	digits := strings.ReplaceAll(begin, "-", "")
+	if len(digits) < least || strings.Trim(digits, "0123456789abcdef") != "" {
+		return nil
+	}
+	head := digits[:min(len(digits), timed)]
+	from, _ := strconv.ParseInt(head+strings.Repeat("0", timed-len(head)), 16, 64) // no more than digits
+	before := from + 1<<(4*(timed-len(head)))
+	page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{CreatedFrom: time.UnixMilli(from), CreatedBefore: time.UnixMilli(before)}, &errand.ListOptions{Limit: mostLooked})
+	if errors.Is(err, errand.ErrInvalid) { // a time that no job can have
+		return nil
+	}
+	for i := range page.Jobs {
+		j := &page.Jobs[i]
+		if id := j.ID.String(); strings.HasPrefix(id, begin) || strings.HasPrefix(strings.ReplaceAll(id, "-", ""), digits) {
+			d.add("job", id, string(j.State)+" "+j.Kind+" in "+j.Queue, "job/"+id)
+		}
+	}
+	return err
 }
 
 func findLanes(x *request, d *searchData) error {
