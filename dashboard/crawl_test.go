@@ -117,6 +117,12 @@ func checkJSON(t *testing.T, h http.Handler, at string, role dashboard.Role) {
 	status, text := get(h, at+joint+"format=json")
 	secret := strings.Contains(text, "hunter2") || strings.Contains(text, "Bearer xyz")
 	args := strings.Contains(text, `"args":`) || strings.Contains(text, `"checkpoint":`) || strings.Contains(text, `"headers":{"auth`)
+	if strings.Contains(at, "/change") || strings.Contains(at, "/enqueue") { // forms
+		if status != 404 || strings.Contains(text, "hunter2") {
+			t.Errorf("%s as JSON: %d %s", at, status, text)
+		}
+		return
+	}
 	if status != 200 || !json.Valid([]byte(text)) || strings.Contains(text, "<script") || strings.Contains(text, token) ||
 		secret && role < dashboard.Admin || args && role < dashboard.Operator {
 		t.Errorf("%s as JSON: %d %s", at, status, text)

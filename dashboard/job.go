@@ -31,6 +31,7 @@ type jobData struct {
 	Coming  []coming
 	Line    *timeline
 	Message *messageView
+	Viewer  bool   // who may not see args
 	Gone    bool   // it has gone while it was looked at
 	Place   string // in its group
 }
@@ -56,7 +57,7 @@ func job(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &jobData{JobInfo: info, Was: x.b.was(x.jobFacts(&info)), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
+	d := &jobData{JobInfo: info, Viewer: x.who.Role < Operator, Was: x.b.was(x.jobFacts(&info)), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
 	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {
 		return nil, err
 	}

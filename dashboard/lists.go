@@ -131,6 +131,7 @@ func schedules(x *request) (*content, error) {
 type scheduleData struct {
 	errand.ScheduleInfo
 	Queue    string
+	Viewer   bool // who may not see args
 	ArgsText string
 	ArgsNote string // why all values of the args are hidden
 	Headers  [][2]string
@@ -143,7 +144,7 @@ func schedule(x *request) (*content, error) {
 	if err != nil {
 		return nil, missing(err, "schedule of this name", "A program may have removed it. The page Schedules has those that there are.")
 	}
-	d := &scheduleData{ScheduleInfo: info, Queue: info.Options.Queue}
+	d := &scheduleData{ScheduleInfo: info, Viewer: x.who.Role < Operator, Queue: info.Options.Queue}
 	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {
 		return nil, err
 	}
