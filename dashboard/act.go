@@ -34,7 +34,8 @@ type Action struct {
 	By   string // Identity.Name
 	Role Role
 	// Do is what was done: redrive, run, cancel, delete, change, enqueue, hold, release, skip,
-	// replay, pause, resume and fire for schedules, or stop for bulk jobs.
+	// replay, pause, resume and fire for schedules, stop for bulk jobs, enable for endpoints,
+	// pause-subscription or resume-subscription.
 	Do string
 	// What says in words to what it was done.
 	What string
@@ -116,6 +117,9 @@ func init() {
 		{"resume", Operator, "Resume", nil, ofSchedule("resumed", (*errand.Schedules).Resume)},
 		{"fire", Operator, "Run now", nil, ofSchedule("", nil)},
 		{"stop", Operator, "Stop the bulk job", nil, stop},
+		{"enable", Operator, "Enable", nil, enable},
+		{"pause-subscription", Operator, "Pause", nil, ofSubscription(true)},
+		{"resume-subscription", Operator, "Resume", nil, ofSubscription(false)},
 	} {
 		deeds[d.name] = d
 	}

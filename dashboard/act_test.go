@@ -519,6 +519,10 @@ var allActions = map[string]struct {
 	"resume":  {dashboard.Operator, url.Values{"name": {"night"}}},
 	"fire":    {dashboard.Operator, url.Values{"name": {"night"}}},
 	"stop":    {dashboard.Operator, url.Values{"id": {"01a217bb-5cbb-711c-a5f6-0000000f4a5c"}}},
+	"enable":  {dashboard.Operator, url.Values{"endpoint": {"billing"}}},
+
+	"pause-subscription":  {dashboard.Operator, url.Values{"subscription": {"local"}}},
+	"resume-subscription": {dashboard.Operator, url.Values{"subscription": {"local"}}},
 }
 
 // Each action is refused to those who may not do it, the page says who may, and nothing happens.

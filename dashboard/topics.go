@@ -21,7 +21,7 @@ const webhookKind = "webhook"
 
 // hooks calls f with the webhooks of the queue, to read.
 func (x *request) hooks(f func(*webhook.Webhooks) error) error {
-	h, err := webhook.New(x.b.q, &webhook.Options{Logger: x.b.o.Logger})
+	h, _, err := x.b.hooks(x.b.q)
 	if err != nil {
 		return err
 	}
@@ -31,13 +31,12 @@ func (x *request) hooks(f func(*webhook.Webhooks) error) error {
 
 // topics calls f with the topics of the queue, to read.
 func (x *request) topics(f func(*topic.Topics) error) error {
-	return x.hooks(func(h *webhook.Webhooks) error {
-		t, err := topic.New(x.b.q, h, &topic.Options{Logger: x.b.o.Logger})
-		if err != nil {
-			return err
-		}
-		return f(t)
-	})
+	h, t, err := x.b.hooks(x.b.q)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return f(t)
 }
 
 // noMessages says of a store that it has neither topics nor endpoints.

@@ -239,13 +239,14 @@ var funcs = template.FuncMap{
 		}
 		return "", fmt.Errorf("count: %T", n)
 	},
-	"plus":  func(n int) int { return n + 1 },
-	"minus": func(n int) int { return n - 1 },
-	"ago":   ago,
-	"took":  took,
-	"exact": exactly,
-	"brief": brief,
-	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"plus":       func(n int) int { return n + 1 },
+	"minus":      func(n int) int { return n - 1 },
+	"ago":        ago,
+	"took":       took,
+	"exact":      exactly,
+	"endpointOf": endpointOf,
+	"brief":      brief,
+	"iso":        func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	// clockTime is the time of day of what was read some time before.
 	"clockTime": func(now time.Time, age time.Duration) string { return now.Add(-age).UTC().Format("15:04:05") + " UTC" },
 	"query":     query,
