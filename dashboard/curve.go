@@ -53,7 +53,7 @@ type curve struct {
 	Used     int // retries that a job has used up; -1: it is of no job
 }
 
-// curvePhase is one of the four phases.
+// curvePhase is one of the four phases. One that has no retries has no more than its name.
 type curvePhase struct {
 	Name        policy.Phase
 	N           int
@@ -131,6 +131,7 @@ func (c *curve) addPhases(p policy.Policy) {
 	for phase := policy.PhaseImmediate; phase <= policy.PhasePostBackoff; phase++ {
 		n := p.Count(phase)
 		if n <= 0 {
+			c.Phases = append(c.Phases, curvePhase{Name: phase})
 			continue
 		}
 		f := curvePhase{Name: phase, N: n, First: first + 1, Last: first + n}
@@ -155,9 +156,13 @@ func (c *curve) addPhases(p policy.Policy) {
 	c.H = c.Bottom + 24
 }
 
+// delayText returns a delay, with parts of a second if it is short.
 func delayText(d time.Duration) string {
-	if d == 0 {
+	switch {
+	case d == 0:
 		return "0"
+	case d > time.Second && d < 10*time.Second && d%time.Second != 0:
+		return length(d.Seconds()).String() + " s"
 	}
 	return took(d)
 }

@@ -244,6 +244,7 @@ var funcs = template.FuncMap{
 	"ago":        ago,
 	"took":       took,
 	"exact":      exactly,
+	"delay":      delayText,
 	"endpointOf": endpointOf,
 	"brief":      brief,
 	"iso":        func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
