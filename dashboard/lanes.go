@@ -14,7 +14,7 @@ import (
 
 // lanesData is what the list of queues and kinds shows.
 type lanesData struct {
-	Lanes  []errand.LaneTotals
+	Lanes  []*errand.LaneTotals
 	Search string
 	pager
 }
@@ -65,13 +65,13 @@ func lanes(x *request) (*content, error) {
 	}
 	v := x.URL.Query()
 	d := &lanesData{Search: strings.TrimSpace(v.Get("search"))}
-	all := []errand.LaneTotals{}
-	for _, t := range l.lanes {
-		if strings.Contains(t.Queue, d.Search) || strings.Contains(t.Kind, d.Search) {
+	var all []*errand.LaneTotals
+	for i := range l.lanes {
+		if t := &l.lanes[i]; strings.Contains(t.Queue, d.Search) || strings.Contains(t.Kind, d.Search) {
 			all = append(all, t)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
+	slices.SortStableFunc(all, func(a, b *errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
 	if d.Lanes, d.pager, err = paged(v, all); err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ type laneData struct {
 	errand.Lane
 	Both     bool // it is a kind in a queue
 	Sums     errand.LaneTotals
-	Lanes    []errand.LaneTotals // if not Both: the largest
-	More     int                 // that are not shown
+	Lanes    []*errand.LaneTotals // if not Both: the largest
+	More     int                  // that are not shown
 	Holds    []errand.HoldState
 	Served   bool
 	Unshown  bool // workers are not known
@@ -177,12 +177,12 @@ func (d *laneData) sum(l *look) {
 		if d.Queue != "" && t.Queue != d.Queue || d.Kind != "" && t.Kind != d.Kind {
 			continue
 		}
-		d.Lanes = append(d.Lanes, *t)
+		d.Lanes = append(d.Lanes, t)
 		addTotals(s, t)
 		d.Served = d.Served || l.served(t.Queue, t.Kind)
 	}
 	if d.Both && len(d.Lanes) == 1 {
-		*s = d.Lanes[0]
+		*s = *d.Lanes[0]
 	}
 	if d.Both {
 		d.Served, d.Lanes = l.served(d.Queue, d.Kind), nil
@@ -193,7 +193,7 @@ func (d *laneData) sum(l *look) {
 	if s.Run.Count > 0 {
 		d.RunMean = time.Duration(s.Run.Sum / float64(s.Run.Count) * float64(time.Second))
 	}
-	slices.SortStableFunc(d.Lanes, func(a, b errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
+	slices.SortStableFunc(d.Lanes, func(a, b *errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
 	if n := len(d.Lanes); n > lanesLimit {
 		d.Lanes, d.More = d.Lanes[:lanesLimit], n-lanesLimit
 	}

@@ -263,3 +263,24 @@ func TestJobs_slow(t *testing.T) {
 		}
 	}
 }
+
+// A list that looks at many jobs says how many it has looked at, and goes on there.
+func TestJobs_partial(t *testing.T) {
+	q := open(t)
+	jobs := make([]errand.NewJob, 2100)
+	for i := range jobs {
+		jobs[i].Args = mail{"a"}
+	}
+	if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
+		t.Fatal(err)
+	}
+	h := as(q, dashboard.Viewer)
+	_, text := get(h, "/jobs?error=none")
+	next := toNext.FindStringSubmatch(text)
+	if next == nil || !strings.Contains(text, "Looked at 2,000 jobs. ") || !strings.Contains(text, "None of those looked at matches.") {
+		t.Fatal(text)
+	}
+	if _, text = get(h, "/jobs"+html.UnescapeString(next[1])); !strings.Contains(text, "There are no more.") || toNext.MatchString(text) {
+		t.Error(text)
+	}
+}
