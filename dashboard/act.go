@@ -3,10 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,8 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+	"unicode"
 
 	"github.com/errandq/errand"
 )
@@ -82,23 +79,6 @@ type plan struct {
 	again func(error) *content
 }
 
-// fact is something that was so when somebody was asked.
-type fact struct {
-	name, value string
-	shown       string // if not empty, instead of the value, which people cannot read
-}
-
-// change is a fact that is another one now.
-type factChange struct{ Name, Was, Is string }
-
-// input is a field of a form.
-type input struct {
-	Name, Label, Value, Hint string
-	Err                      string // what is wrong with the value
-	Area                     bool   // it has many lines
-	List                     []string
-}
-
 var deeds = map[string]*deed{}
 
 func init() {
@@ -144,6 +124,7 @@ func act(x *request) (_ *content, err error) {
 		return nil, &errand.FieldError{Field: "do", Value: f.Get("do"), Limit: "must be one of " + strings.Join(sortedKeys(deeds), ", ")}
 	}
 	if err := x.mayDo(d); err != nil {
+		x.b.o.Logger.Warn("errand: an action on the dashboard was refused", "by", x.who.Name, "role", x.who.Role.String(), "do", d.name, "error", err)
 		return nil, err
 	}
 	key := f.Get("key")
@@ -151,9 +132,7 @@ func act(x *request) (_ *content, err error) {
 	if key != "" {
 		q, first, err := x.b.ledger.take(x.Context(), key, x.who.Name, d.digest(f), time.Now())
 		switch {
-		case err != nil:
-			return nil, err
-		case q != nil && q.out != nil && !first: // it was sent twice
+		case err != nil || q != nil && q.out != nil && !first: // it was sent twice, and may still be done
 			return &content{to: "done?key=" + url.QueryEscape(key)}, nil
 		case first:
 			asked = q
@@ -172,9 +151,11 @@ func act(x *request) (_ *content, err error) {
 	case p.page != nil:
 		return p.page, nil
 	case p.idle != "":
-		return &content{title: d.title, data: &confirmation{Title: d.title, Idle: p.idle, At: p.at}}, nil
+		return &content{title: d.title, data: &confirmation{Title: d.title, Idle: visible(p.idle), At: p.at}}, nil
 	}
-	q := &confirmation{Title: d.title, Text: p.text, Note: p.note, Jobs: p.jobs, At: p.at, Inputs: p.inputs, Late: key != "" && asked == nil}
+	p.text, p.note = visible(p.text), visible(p.note)
+	q := p.confirmation(d)
+	q.Late = key != "" && asked == nil
 	q.Changes = x.changed(p.facts, f.Get("was"))
 	q.Were, q.More = p.grown(f.Get("sure"))
 	wrong := slices.ContainsFunc(p.inputs, func(i input) bool { return i.Err != "" })
@@ -201,6 +182,10 @@ type confirmation struct {
 	Were              int64
 	More              bool // there are more jobs than the Were that were asked for
 	Hidden            [][2]string
+}
+
+func (p *plan) confirmation(d *deed) *confirmation {
+	return &confirmation{Title: d.title, Text: p.text, Note: p.note, Jobs: p.jobs, At: p.at, Inputs: p.inputs}
 }
 
 // own are the fields of a form that are about asking back.
@@ -255,11 +240,17 @@ func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 	out := &outcome{Title: d.title, What: p.text, At: p.at, n: p.n, job: p.job}
 	err := x.do(ctx, p, out)
 	var again *content
-	if p.again != nil && errors.Is(err, errand.ErrInvalid) {
+	switch {
+	case !errors.Is(err, errand.ErrInvalid):
+	case p.again != nil:
 		again = p.again(err)
+	case blame(p.inputs, err):
+		again = x.ask(d, p, p.confirmation(d), true)
 	}
+	out.Told = visible(out.Told)
 	if err != nil {
 		out.Case, out.Remedy = caseOf(err)
+		out.Case = visible(out.Case)
 		if out.Told == "" {
 			out.Told = "Nothing was done."
 			if errors.Is(err, errand.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded) {
@@ -328,91 +319,22 @@ func caseOf(err error) (text, remedy string) {
 	return text, "See errand doctor and the log of the program."
 }
 
-// secretWas returns a value by which a change of a secret is seen, and that tells nothing of it.
-func (b *board) secretWas(doc []byte) string {
-	m := hmac.New(sha256.New, b.salt)
-	m.Write(compact(doc))
-	return hex.EncodeToString(m.Sum(nil)[:12])
-}
-
-// newSalt returns what makes the values of secretWas those of one handler.
-func newSalt() []byte { return []byte(rand.Text()) }
-
-// was returns facts for a form.
-func (b *board) was(facts []fact) string {
-	v := url.Values{"": {b.secretWas(nil)}}
-	for _, f := range facts {
-		v.Set(f.name, f.value)
-	}
-	return v.Encode()
-}
-
-// readWas reads what was returns, nil if another handler has made it.
-func (b *board) readWas(was string) url.Values {
-	v, err := url.ParseQuery(was)
-	if err != nil || v.Get("") != b.secretWas(nil) {
-		return nil
-	}
-	return v
-}
-
-// changed returns which facts are others than a form says.
-func (x *request) changed(facts []fact, was string) (all []factChange) {
-	v := x.b.readWas(was)
-	for _, f := range facts {
-		old := v.Get(f.name)
-		if v == nil || old == f.value {
-			continue
-		}
-		c := factChange{f.name, cmp.Or(old, "none"), cmp.Or(f.shown, f.value, "none")}
-		if f.shown != "" {
-			c.Was = "another"
-		}
-		all = append(all, c)
-	}
-	return all
-}
-
-// frozen returns why nothing can be done on these pages, empty if it can.
-func (b *board) frozen(ctx context.Context) string {
-	switch {
-	case b.o.ReadOnly:
-		return "This dashboard is for reading only: dashboard.Options.ReadOnly is set."
-	case b.o.Writer != nil:
-		return ""
-	}
-	if b.mode.reads(ctx, b.q) {
-		return "The queue is open for reading only, and dashboard.Options.Writer is not set."
-	}
-	return ""
-}
-
-// mode is whether a queue can only be read.
-type mode struct {
-	mu       sync.Mutex
-	asked    time.Time
-	writable bool // it was once
-	readOnly bool
-}
-
-// reads reports whether q can only be read. A queue that cannot be written for another reason than
-// that, such as a full disk, is not meant: an action says so.
-func (m *mode) reads(ctx context.Context, q *errand.Queue) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.writable || time.Since(m.asked) < readFor {
-		return m.readOnly
-	}
-	ctx, stop := context.WithTimeout(ctx, readFor/4)
-	defer stop()
-	h := q.Health(ctx, &errand.HealthOptions{MaxAge: -1})
-	m.readOnly = slices.ContainsFunc(h.Reasons, func(r errand.HealthReason) bool { return r.Code == errand.HealthReadOnly })
-	m.writable, m.asked = h.Ready, time.Now()
-	return m.readOnly
-}
-
 // by is who acts, for what an action leaves.
 func (x *request) by() string { return cut(strings.ReplaceAll(x.who.Name, "\x00", ""), 255) }
+
+// visible returns text in which people see each letter that is not: those that turn the direction
+// of what follows would make it say something else.
+func visible(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsGraphic(r) || r == '\n' {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
 
 func cut(s string, n int) string {
 	if len(s) > n {

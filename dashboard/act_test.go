@@ -224,7 +224,7 @@ func TestAct(t *testing.T) {
 			return url.Values{"do": {"change"}, "form": {"1"}, "of-id": {one(t, q, errand.Scheduled).String()}, "priority": {"7"}}
 		}, ask: "scheduled: priority 7?", told: "The job is changed: priority 7.", do: "change", job: true, n: 1},
 		"enqueue": {form: form("do", "enqueue", "kind", "letter", "args", `{"to":"you"}`), ask: "a job of kind letter in queue default?", told: "is enqueued.", do: "enqueue", job: true, n: 1},
-		"hold": {form: form("do", "hold", "queue", "mail"), ask: "Hold: mail?", told: "mail is held.", do: "hold", afterwards: func(t *testing.T, q *errand.Queue) string {
+		"hold": {form: form("do", "hold", "queue", "mail"), ask: "Hold: mail?", told: "Held: mail.", do: "hold", afterwards: func(t *testing.T, q *errand.Queue) string {
 			t.Helper()
 			all, err := q.Holds(t.Context())
 			if err != nil || len(all) != 2 || all[1].By != "ann" {
@@ -232,8 +232,8 @@ func TestAct(t *testing.T) {
 			}
 			return ""
 		}},
-		"release":      {form: form("do", "release", "queue", "default"), ask: "Release: default, held: held, since", told: "default is released.", do: "release"},
-		"pause bulks":  {form: form("do", "hold", "queue", "errand.bulk", "reason", "paused"), ask: "all bulk jobs?", told: "all bulk jobs is held.", do: "hold"},
+		"release":      {form: form("do", "release", "queue", "default"), ask: "Release: default, held: held, since", told: "Released: default.", do: "release"},
+		"pause bulks":  {form: form("do", "hold", "queue", "errand.bulk", "reason", "paused"), ask: "all bulk jobs?", told: "Held: all bulk jobs.", do: "hold"},
 		"skip":         {form: form("do", "skip", "queue", "default", "group", "g <b>"), ask: "the head of group g <b> in default", told: "The group goes on without", do: "skip", job: true, n: 1},
 		"endpoint":     {form: form("do", "replay", "endpoint", "billing"), ask: "the messages of endpoint billing?", told: "Sent again: 1 message.", do: "replay", n: 1},
 		"subscription": {form: form("do", "replay", "subscription", "local", "since", "2h"), ask: "the messages of subscription local?", told: "Sent again: 1 message.", do: "replay", n: 1},
@@ -336,7 +336,7 @@ func TestAct_key(t *testing.T) {
 	if s, err := q.Schedules().Get(t.Context(), "night"); err != nil || s.Paused {
 		t.Errorf("%+v, %v", s, err)
 	}
-	confirm(t, h, f, "default is released.")
+	confirm(t, h, f, "Released: default.")
 	name = "bob"
 	if status, text := get(h, "/x/done?key="+f.Get("key")); status != 404 || !strings.Contains(text, "not kept any more") {
 		t.Errorf("the outcome of another one: %d %s", status, text)
@@ -696,7 +696,7 @@ func TestAct_readOnly(t *testing.T) {
 	if opened > 0 {
 		t.Error("opened by a question")
 	}
-	confirm(t, h, f, "default is released.")
+	confirm(t, h, f, "Released: default.")
 	if opened != 1 {
 		t.Errorf("opened %d times", opened)
 	}
@@ -767,6 +767,48 @@ func TestAct_fails(t *testing.T) {
 	})
 }
 
+// What is wrong with what was typed on the page that asks is said there, and nothing is done.
+func TestAct_inputs(t *testing.T) {
+	q := open(t)
+	fillAll(t, q)
+	h := admin(q)
+	for name, c := range map[string]struct {
+		form         url.Values
+		field, value string
+		want         string
+	}{
+		"rate":   {url.Values{"do": {"redrive"}, "state": {"dead"}}, "rate", "fast", `rate "fast": must be between 0 and 100000`},
+		"for":    {url.Values{"do": {"hold"}, "queue": {"mail"}}, "for", "-1h", `for "-1h": must be a time above zero`},
+		"reason": {url.Values{"do": {"hold"}, "queue": {"mail"}}, "reason", "a b", `reason "a b": must match`},
+		"brake":  {url.Values{"do": {"hold"}, "queue": {"mail"}}, "reason", "brake", "must not be unavailable or brake"},
+		"since":  {url.Values{"do": {"replay"}, "endpoint": {"billing"}}, "since", "tomorrow", `since "tomorrow": must be how long ago`},
+	} {
+		f := asks(t, h, c.form)
+		f.Set(c.field, c.value)
+		before := everything(t, q)
+		a := send(h, f)
+		if again := formOf(a.text); a.status != 400 || again.Get(c.field) != c.value || again.Get("key") == f.Get("key") || again.Get("key") == "" {
+			t.Errorf("%s: %d %s", name, a.status, a.text)
+		}
+		says(t, a.text, c.want)
+		if after := everything(t, q); after != before {
+			t.Errorf("%s has done something: %s", name, after)
+		}
+	}
+}
+
+// Names that turn the direction of text do not turn what a page says.
+func TestAct_text(t *testing.T) {
+	q := open(t)
+	fill(t, q)
+	a := send(admin(q), url.Values{"do": {"release"}, "queue": {"default"}})
+	_, heading, _ := strings.Cut(a.text, "<h1>")
+	heading, _, _ = strings.Cut(heading, "</h1>")
+	if strings.Contains(heading, "\u202e") || !strings.Contains(heading, `\u202e`) {
+		t.Errorf("%q", heading)
+	}
+}
+
 // A panic of OnAction is logged, and the action is done all the same.
 func TestAct_panic(t *testing.T) {
 	q := open(t)
@@ -775,7 +817,7 @@ func TestAct_panic(t *testing.T) {
 	h := dashboard.Handler(q, &dashboard.Options{
 		Auth: who("ann", dashboard.Admin), Logger: slog.New(slog.NewTextHandler(&log, nil)), OnAction: func(dashboard.Action) { panic("oh") },
 	})
-	confirm(t, h, asks(t, h, url.Values{"do": {"release"}, "queue": {"default"}}), "default is released.")
+	confirm(t, h, asks(t, h, url.Values{"do": {"release"}, "queue": {"default"}}), "Released: default.")
 	if !strings.Contains(log.String(), "OnAction") || !strings.Contains(log.String(), "panic=oh") {
 		t.Errorf("logged: %s", &log)
 	}

@@ -78,6 +78,9 @@ type board struct {
 //
 // It begins to take samples for the charts of the last hour, which ends with the queue.
 //
+// An action is confirmed to the handler that has asked, and its outcome is kept there: several
+// handlers behind one address need a proxy that keeps a browser to one of them.
+//
 // Handler panics with a [errand.FieldError] if an option is not as described there.
 func Handler(q *errand.Queue, o *Options) http.Handler {
 	b := &board{q: q, o: *cmp.Or(o, &Options{}), cross: http.NewCrossOriginProtection()}

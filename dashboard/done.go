@@ -21,6 +21,8 @@ type outcome struct {
 	At        string // where it is to be seen, from the front
 	n         int64
 	job, bulk errand.ID
+	// Doing is true while it is done.
+	Doing bool
 }
 
 const (
@@ -114,14 +116,18 @@ func (l *ledger) end(q *question, out *outcome, now time.Time) {
 	close(q.taken)
 }
 
-// outcome returns what has come of a question, nil if it is not kept.
+// outcome returns what has come of a question so far, nil if it is not kept.
 func (l *ledger) outcome(key, by string, now time.Time) *outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if q := l.get(key, by, now); q != nil && q.ended {
+	switch q := l.get(key, by, now); {
+	case q == nil || q.taken == nil:
+		return nil
+	case !q.ended:
+		return &outcome{Title: "Action", Told: "It is being done. Load this page again to see what has come of it.", Doing: true}
+	default:
 		return q.out
 	}
-	return nil
 }
 
 // done shows the outcome of an action. To load the page again does nothing.

@@ -3,19 +3,15 @@ package dashboard
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/errandq/errand"
-	"github.com/errandq/errand/policy"
 )
 
 // form is a page on which values are typed for a deed.
@@ -27,6 +23,14 @@ type form struct {
 	Inputs            []input
 	Hidden            [][2]string
 	At                string
+}
+
+// input is a field of a form.
+type input struct {
+	Name, Label, Value, Hint string
+	Err                      string // what is wrong with the value
+	Area                     bool   // it has many lines
+	List                     []string
 }
 
 // compact returns JSON without space between its tokens, or what is no JSON as it is.
@@ -58,6 +62,23 @@ func faultsOf(err error) (fields []*errand.FieldError, others []error) {
 // inputOf are the fields of a form by names that errand has for them, where these differ.
 var inputOf = map[string]string{"due_at": "due", "unique.key": "unique", "unique": "unique", "redrive.queue": "queue"}
 
+// blame says beside the fields of a form what is wrong with them, and reports whether there was one.
+func blame(inputs []input, err error) (blamed bool) {
+	fields, _ := faultsOf(err)
+	for _, e := range fields {
+		name, _, _ := strings.Cut(e.Field, "[")
+		name = cmp.Or(inputOf[name], strings.Split(name, ".")[0])
+		for i := range inputs {
+			if in := &inputs[i]; in.Name == name {
+				in.Err, blamed = strings.TrimPrefix(in.Err+"\n"+faultText(e), "\n"), true
+			}
+		}
+	}
+	return blamed
+}
+
+func faultText(e *errand.FieldError) string { return strings.TrimPrefix(e.Error(), "errand: ") }
+
 // filled puts the values that were typed into a form, and the errors in them beside them.
 func (m *form) filled(f url.Values, err error) *content {
 	c := &content{title: m.Title, data: m}
@@ -67,16 +88,9 @@ func (m *form) filled(f url.Values, err error) *content {
 		}
 	}
 	fields, others := faultsOf(err)
+	blame(m.Inputs, err)
 	for _, e := range fields {
-		text := strings.TrimPrefix(e.Error(), "errand: ")
-		m.Errors = append(m.Errors, text)
-		name, _, _ := strings.Cut(e.Field, "[")
-		name = cmp.Or(inputOf[name], strings.Split(name, ".")[0])
-		for i := range m.Inputs {
-			if in := &m.Inputs[i]; in.Name == name {
-				in.Err = strings.TrimPrefix(in.Err+"\n"+text, "\n")
-			}
-		}
+		m.Errors = append(m.Errors, faultText(e))
 	}
 	for _, e := range others {
 		m.Errors = append(m.Errors, e.Error())
@@ -138,319 +152,8 @@ func (r *reader) args(kind string) errand.RawArgs {
 
 func (r *reader) err() error { return errors.Join(r.faults...) }
 
-// enqueueForm returns the form of a new job.
-func (x *request) enqueueForm() (*form, error) {
-	kinds, queues, err := x.known()
-	if err != nil {
-		return nil, err
-	}
-	return &form{
-		Title: "Enqueue a job", Do: "enqueue", Button: "Enqueue", At: "jobs",
-		Inputs: []input{
-			{Name: "kind", Label: "Kind", List: kinds},
-			{Name: "args", Label: "Args", Value: "{}", Area: true, Hint: "JSON, as the handler of the kind reads it"},
-			{Name: "queue", Label: "Queue", List: queues, Hint: "default, if empty"},
-			{Name: "delay", Label: "Delay", Hint: "as 30s or 2h; due at once, if empty"},
-			{Name: "priority", Label: "Priority", Hint: "-100 to 100; 0, if empty"},
-			{Name: "group", Label: "Group", Hint: "the jobs of a group run one after the other"},
-			{Name: "tags", Label: "Tags", Hint: "with spaces between"},
-			{Name: "unique", Label: "Unique key", Hint: "nothing is added while another job of the kind has it"},
-		},
-	}, nil
-}
-
-// known returns the kinds and the queues that are known: of workers, and of jobs that are there.
-func (x *request) known() (kinds, queues []string, err error) {
-	l, err := x.b.looks.get(x.Context())
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range l.lanes {
-		kinds, queues = append(kinds, l.lanes[i].Kind), append(queues, l.lanes[i].Queue)
-	}
-	for i := range l.workers {
-		kinds = append(kinds, l.workers[i].Kinds...)
-		for _, q := range l.workers[i].Queues {
-			if !strings.HasSuffix(q, "*") {
-				queues = append(queues, q)
-			}
-		}
-	}
-	const most = 500
-	slices.Sort(kinds)
-	slices.Sort(queues)
-	kinds, queues = slices.Compact(kinds), slices.Compact(queues)
-	own := func(name string) bool { return strings.HasPrefix(name, "errand.") }
-	kinds, queues = slices.DeleteFunc(kinds, own), slices.DeleteFunc(queues, own)
-	return kinds[:min(len(kinds), most)], queues[:min(len(queues), most)], nil
-}
-
-// enqueue shows the form of a new job.
-func enqueue(x *request) (*content, error) {
-	if err := x.mayDo(deeds["enqueue"]); err != nil {
-		return nil, err
-	}
-	m, err := x.enqueueForm()
-	if err != nil {
-		return nil, err
-	}
-	return m.filled(x.URL.Query(), nil), nil
-}
-
 // again returns the filled form with errors, as the page of its name.
 func (x *request) again(page string, m *form, f url.Values, err error) *content {
 	x.page = pages[page]
 	return m.filled(f, err)
-}
-
-func enqueueJob(x *request, f url.Values) (*plan, error) {
-	m, err := x.enqueueForm()
-	if err != nil {
-		return nil, err
-	}
-	r := reader{f: f}
-	kind := r.text("kind")
-	if kind == "" {
-		r.fault("kind", kind, "must name a kind")
-	}
-	args := r.args(kind)
-	o := errand.JobOptions{Queue: r.text("queue"), Delay: r.duration("delay"), Priority: r.number("priority"), Group: r.text("group"), Tags: strings.Fields(f.Get("tags"))}
-	if key := r.text("unique"); key != "" {
-		o.Unique = &errand.Unique{Key: key}
-	}
-	if o.Priority < -100 || o.Priority > 100 {
-		r.fault("priority", o.Priority, "must be between -100 and 100")
-	}
-	if o.Delay < 0 {
-		r.fault("delay", o.Delay, "must not be negative")
-	}
-	if err := r.err(); err != nil {
-		return &plan{page: x.again("enqueue", m, f, err)}, nil
-	}
-	queue := cmp.Or(o.Queue, "default")
-	p := &plan{text: "a job of kind " + kind + " in queue " + queue, at: "jobs" + string(query("queue", queue, "kind", kind)), n: 0}
-	l, err := x.b.looks.get(x.Context())
-	if err != nil {
-		return nil, err
-	}
-	if !l.unshown && !l.served(queue, kind) {
-		p.note = "No running worker takes this kind from this queue: the job will wait for one."
-	}
-	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
-		e, err := q.Enqueue(ctx, args, &o)
-		if err != nil {
-			return err
-		}
-		out.job, out.At = e.ID, "job/"+e.ID.String()
-		switch {
-		case e.Gone:
-			return fmt.Errorf("job %v held the unique key, and was deleted since", e.ID)
-		case e.Duplicate:
-			return fmt.Errorf("job %v holds the unique key", e.ID)
-		}
-		out.Told, out.n = "Job "+e.ID.String()+" is enqueued.", 1
-		return nil
-	}
-	p.again = func(err error) *content { return x.again("enqueue", m, f, err) }
-	return p, nil
-}
-
-// formArgs is up to how many bytes args are in a form: encoded they take up to three times as
-// many.
-const formArgs = mostForm / 4
-
-// changeForm returns the form by which jobs are changed: one, or those that a filter selects.
-func (x *request) changeForm(f url.Values, one *errand.JobInfo, which string) *form {
-	m := &form{
-		Title: "Change", Do: "change", Button: "Go on", At: "jobs", Text: "jobs " + which,
-		Inputs: []input{
-			{Name: "due", Label: "Due", Hint: "as 2026-03-01T06:00:00Z; as it is, if empty"},
-			{Name: "delay", Label: "or due in", Hint: "as 30s or 2h; 0 is at once"},
-			{Name: "priority", Label: "Priority", Hint: "-100 to 100; as it is, if empty"},
-			{Name: "queue", Label: "Queue", Hint: "as it is, if empty"},
-			{Name: "policy", Label: "Policy", Area: true, Hint: "JSON; {} takes the job's own policy away; as it is, if empty"},
-		},
-	}
-	// What selects the jobs has names of its own: a queue may be typed too.
-	typed := f.Has("form")
-	m.Hidden = append(m.Hidden, [2]string{"form", "1"})
-	for _, name := range sortedKeys(f) {
-		if typed != strings.HasPrefix(name, "of-") || slices.Contains(own, name) || name == "do" {
-			continue
-		}
-		for _, v := range f[name] {
-			m.Hidden = append(m.Hidden, [2]string{"of-" + strings.TrimPrefix(name, "of-"), v})
-		}
-	}
-	if one == nil {
-		return m
-	}
-	m.Text, m.At = "job "+one.ID.String()+", "+one.Kind+" in "+one.Queue+", "+string(one.State), "job/"+one.ID.String()
-	was := f.Get("of-was") // as the form was when it was first shown
-	if !typed {
-		was = x.b.was(x.jobFacts(one))
-		m.Hidden = append(m.Hidden, [2]string{"of-was", was})
-	}
-	m.Hidden = append(m.Hidden, [2]string{"was", was})
-	m.Inputs[2].Value, m.Inputs[3].Value, m.Inputs[4].Value = strconv.Itoa(one.Priority), one.Queue, policyText(one)
-	switch args := indented(one.Args); {
-	case x.who.Role < Admin:
-		m.Note = "Args are changed by those with the role admin."
-	case len(args) > formArgs:
-		m.Note = "The args have " + size(int64(len(args))) + ", which is too large for a form: errand jobs edit changes them."
-	default:
-		m.Inputs = append(m.Inputs, input{Name: "args", Label: "Args", Value: args, Area: true, Hint: "JSON; the args before are kept in the history"})
-	}
-	return m
-}
-
-// changeable are the states in which a job that is named can be changed.
-var changeable = []errand.State{errand.Scheduled, errand.Ready, errand.Blocked, errand.Dead}
-
-// changePage shows the form by which a job is changed.
-func changePage(x *request) (*content, error) {
-	if err := x.mayDo(deeds["change"]); err != nil {
-		return nil, err
-	}
-	id, err := errand.ParseID(x.URL.Query().Get("id"))
-	if err != nil {
-		return nil, err
-	}
-	p, err := x.planOne(id, changeable, "changed")
-	if err != nil {
-		return nil, err
-	}
-	if p.idle != "" {
-		return nil, &refusal{status: http.StatusConflict, text: p.idle}
-	}
-	return x.changeForm(url.Values{"id": {id.String()}}, &p.jobs[0], "").filled(nil, nil), nil
-}
-
-// readChange reads what is to be changed. Of one job that is only what was typed: what is as the
-// form had it stays as it is now.
-func (x *request) readChange(f url.Values, one *errand.JobInfo) (c errand.JobChange, text string, err error) {
-	r := reader{f: f}
-	was := x.b.readWas(f.Get("of-was"))
-	typed := func(name string, is string) bool {
-		s := r.text(name)
-		return s != "" && (one == nil || s != is && (was == nil || s != was.Get(name)))
-	}
-	var all []string
-	if s := r.text("due"); s != "" {
-		if c.DueAt, err = readTime(s, time.Time{}); err != nil || c.DueAt.IsZero() {
-			r.fault("due", s, "must be a time, as 2026-03-01T06:00:00Z")
-		}
-		all = append(all, "due "+c.DueAt.UTC().Format(time.RFC3339))
-	}
-	if s := r.text("delay"); s != "" {
-		if c.Delay = r.duration("delay"); c.Delay == 0 && c.DueAt.IsZero() {
-			c.DueAt = x.b.q.Clock().Now
-		}
-		all = append(all, "due in "+s)
-	}
-	is := errand.JobInfo{}
-	if one != nil {
-		is = *one
-	}
-	if typed("priority", strconv.Itoa(is.Priority)) {
-		n := r.number("priority")
-		c.Priority = &n
-		all = append(all, "priority "+r.text("priority"))
-	}
-	if typed("queue", is.Queue) {
-		c.Queue = r.text("queue")
-		all = append(all, "queue "+c.Queue)
-	}
-	if s := r.text("policy"); s != "" {
-		doc := r.json("policy")
-		old := was.Get("policy")
-		if own := []byte(policyText(&is)); doc != nil && (one == nil || !bytes.Equal(compact(doc), compact(own)) && x.b.secretWas(doc) != old) {
-			d, err := policy.ParseDocument(doc, policy.ProfileQueue)
-			if err != nil {
-				r.fault("policy", string(doc), "must be a policy: "+err.Error())
-			}
-			c.Policy = d
-			all = append(all, "policy")
-		}
-	}
-	if f.Has("args") && one != nil {
-		doc := r.json("args")
-		if doc != nil && !bytes.Equal(compact(doc), compact(one.Args)) && x.b.secretWas(doc) != was.Get("args") {
-			c.Args = errand.RawArgs{OfKind: one.Kind, JSON: doc}
-			all = append(all, "args")
-		}
-	}
-	if is.State == errand.Dead && (!c.DueAt.IsZero() || c.Delay != 0) {
-		r.fault("due", r.text("due"), "must be empty, and delay too: a dead job is due when it is redriven")
-	}
-	if len(all) == 0 && len(r.faults) == 0 {
-		r.fault("change", "nothing", "must differ from what is")
-	}
-	return c, strings.Join(all, ", "), r.err()
-}
-
-func changeJobs(x *request, f url.Values) (*plan, error) {
-	if f.Has("args") && x.who.Role < Admin {
-		return nil, &refusal{status: http.StatusForbidden, text: "You may not change args.", remedy: "It takes the role admin; yours is " + x.who.Role.String() + "."}
-	}
-	sel := f
-	if f.Has("form") { // see changeForm
-		sel = url.Values{}
-		for name, v := range f {
-			if of, ok := strings.CutPrefix(name, "of-"); ok {
-				sel[of] = v
-			}
-		}
-	}
-	in, which, err := x.selected(sel)
-	if err != nil {
-		return nil, err
-	}
-	var one *errand.JobInfo
-	p := &plan{}
-	if len(in.IDs) == 1 {
-		if p, err = x.planOne(in.IDs[0], changeable, "changed"); err != nil || p.idle != "" {
-			return p, err
-		}
-		one = &p.jobs[0]
-	}
-	m := x.changeForm(f, one, which)
-	if !f.Has("form") {
-		return &plan{page: x.again("change", m, nil, nil)}, nil
-	}
-	c, text, err := x.readChange(f, one)
-	b := errand.Bulk{Do: errand.BulkChange, Filter: in, Change: c}
-	if err == nil {
-		b.DryRun = true
-		if _, err = x.b.q.StartBulk(x.Context(), b); err != nil && !errors.Is(err, errand.ErrInvalid) {
-			return nil, err
-		}
-	}
-	again := func(err error) *content { return x.again("change", m, f, err) }
-	if err != nil {
-		return &plan{page: again(err)}, nil
-	}
-	if one == nil {
-		if p, err = x.planMany(f, b, which, changeable[:3], "changed"); err != nil || p.idle != "" {
-			return p, err
-		}
-		p.text += ": " + text
-		return p, nil
-	}
-	p.text += ": " + text
-	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
-		r, err := q.Change(ctx, in, c)
-		switch {
-		case err != nil:
-			return err
-		case len(r.Running) > 0:
-			return errors.New("the job runs now: it is as it was")
-		case len(r.NotFound) > 0:
-			return errand.ErrNotFound
-		}
-		out.Told = "The job is changed: " + text + "."
-		return nil
-	}
-	p.again = again
-	return p, nil
 }

@@ -23,8 +23,7 @@ const hidden = "[hidden]"
 // bare returns a name without what others spell in another way: case, - and _.
 func bare(name string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '-' || r == '_' || r == ' ':
+		if r == '-' || r == '_' || r == ' ' {
 			return -1
 		}
 		return folded(r)

@@ -43,7 +43,7 @@ type secretArgs struct {
 	All         map[string]string       `json:"all" errand:"secret"`
 	Tree        secretNode              `json:"tree"`
 	Sealed      secretSealed            `json:"sealed"`
-	Odd         string                  `json:"it's" errand:"secret"` // no name that JSON takes
+	Odd         string                  `json:"it's" errand:"secret"` //nolint:staticcheck // some have a name that JSON does not take
 	Left        secretCard              `json:"-"`
 	Any         any                     `json:"any"`
 }

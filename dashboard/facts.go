@@ -1,0 +1,120 @@
+package dashboard
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+// fact is something that was so when somebody was asked.
+type fact struct {
+	name, value string
+	shown       string // if not empty, instead of the value, which people cannot read
+}
+
+// change is a fact that is another one now.
+type factChange struct{ Name, Was, Is string }
+
+// secretWas returns a value by which a change of a secret is seen, and that tells nothing of it.
+func (b *board) secretWas(doc []byte) string {
+	m := hmac.New(sha256.New, b.salt)
+	m.Write(compact(doc))
+	return hex.EncodeToString(m.Sum(nil)[:12])
+}
+
+// newSalt returns what makes the values of secretWas those of one handler.
+func newSalt() []byte { return []byte(rand.Text()) }
+
+// was returns facts for a form.
+func (b *board) was(facts []fact) string {
+	v := url.Values{"": {b.secretWas(nil)}}
+	for _, f := range facts {
+		v.Set(f.name, f.value)
+	}
+	return v.Encode()
+}
+
+// readWas reads what was returns, nil if another handler has made it.
+func (b *board) readWas(was string) url.Values {
+	v, err := url.ParseQuery(was)
+	if err != nil || v.Get("") != b.secretWas(nil) {
+		return nil
+	}
+	return v
+}
+
+// changed returns which facts are others than a form says.
+func (x *request) changed(facts []fact, was string) (all []factChange) {
+	v := x.b.readWas(was)
+	for _, f := range facts {
+		old := v.Get(f.name)
+		if v == nil || old == f.value {
+			continue
+		}
+		c := factChange{f.name, cmp.Or(old, "none"), cmp.Or(f.shown, f.value, "none")}
+		if f.shown != "" {
+			c.Was = "another"
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// jobFacts are what a deed on a job depends on.
+func (x *request) jobFacts(j *errand.JobInfo) []fact {
+	due := ""
+	if !j.DueAt.IsZero() {
+		due = j.DueAt.UTC().Format(time.RFC3339Nano)
+	}
+	all := []fact{
+		{"state", string(j.State), ""},
+		{"attempt", strconv.Itoa(j.Attempt), ""},
+		{"due", due, ""},
+		{"queue", j.Queue, ""},
+		{"priority", strconv.Itoa(j.Priority), ""},
+	}
+	args, note, err := x.args(j.Kind, j.Args)
+	if err != nil || note != "" {
+		args = "changed"
+	}
+	all = append(all, fact{"args", x.b.secretWas(j.Args), cmp.Or(args, "changed")})
+	own := policyText(j)
+	return append(all, fact{"policy", x.b.secretWas([]byte(own)), cmp.Or(own, "none of its own")})
+}
+
+// policyText returns the job's own policy as JSON, empty if it has none.
+func policyText(j *errand.JobInfo) string {
+	if j.Policy == nil {
+		return ""
+	}
+	return asJSON(j.Policy)
+}
+
+// holdFacts are what a deed on a hold depends on. Of a hold that is not there, there are none.
+func holdFacts(h *errand.HoldState) []fact {
+	if h == nil {
+		return nil
+	}
+	return []fact{{"held since", h.Since.UTC().Format(time.RFC3339Nano), ""}, {"held by", h.By, ""}}
+}
+
+// scheduleFacts are what a deed on a schedule depends on.
+func scheduleFacts(b *board, s *errand.ScheduleInfo) []fact {
+	options, _ := json.Marshal(map[string]any{"missed": s.Missed, "overlap": s.Overlap, "jitter": s.Jitter, "queue": s.Options.Queue, "priority": s.Options.Priority, "headers": s.Options.Headers})
+	return []fact{
+		{"spec", s.Spec, ""},
+		{"zone", s.Zone, ""},
+		{"kind", s.Kind, ""},
+		{"paused", strconv.FormatBool(s.Paused), ""},
+		{"args", b.secretWas(s.Args), "changed"},
+		{"options", b.secretWas(options), "changed"},
+	}
+}

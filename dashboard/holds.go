@@ -1,0 +1,179 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+func laneOf(f url.Values) (errand.Lane, error) {
+	l := errand.Lane{Queue: f.Get("queue"), Kind: f.Get("kind")}
+	if l == (errand.Lane{}) {
+		return l, &errand.FieldError{Field: "lane", Value: "", Limit: "must name a queue, a kind, or both"}
+	}
+	return l, nil
+}
+
+func laneText(l errand.Lane) string {
+	switch {
+	case l.Queue == bulkQueue:
+		return "all bulk jobs"
+	case l.Queue == "":
+		return l.Kind + " in all queues"
+	case l.Kind == "":
+		return l.Queue
+	}
+	return l.Kind + " in " + l.Queue
+}
+
+// laneAt is where a lane is to be seen.
+func laneAt(l errand.Lane) string {
+	if l.Queue == bulkQueue {
+		return "bulk"
+	}
+	return "lanes" + string(query("search", cmp.Or(l.Queue, l.Kind)))
+}
+
+// holdOf returns a hold in force, nil if there is none.
+func (x *request) holdOf(lane errand.Lane, reason string) (*errand.HoldState, error) {
+	all, err := x.b.q.Holds(x.Context())
+	i := slices.IndexFunc(all, func(h errand.HoldState) bool { return h.Lane == lane && h.Reason == reason })
+	if err != nil || i < 0 {
+		return nil, err
+	}
+	return &all[i], nil
+}
+
+func hold(x *request, f url.Values) (*plan, error) {
+	lane, err := laneOf(f)
+	if err != nil {
+		return nil, err
+	}
+	reason := input{Name: "reason", Label: "Reason", Value: cmp.Or(strings.TrimSpace(f.Get("reason")), "held"), Hint: "a name: holds of a lane for other reasons stay"}
+	lasts := input{Name: "for", Label: "For", Value: strings.TrimSpace(f.Get("for")), Hint: "as 30m or 2h; until it is released, if empty"}
+	o := errand.HoldOptions{Reason: reason.Value, By: x.by()}
+	if lasts.Value != "" {
+		if o.For, err = time.ParseDuration(lasts.Value); err != nil || o.For <= 0 {
+			lasts.Err = "for " + strconv.Quote(lasts.Value) + ": must be a time above zero, as 30m or 2h"
+		}
+	}
+	if reason.Value == "unavailable" || reason.Value == "brake" {
+		reason.Err = "reason " + strconv.Quote(reason.Value) + ": must not be unavailable or brake: errand begins such holds itself"
+	}
+	is, err := x.holdOf(lane, reason.Value)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{text: laneText(lane), at: laneAt(lane), inputs: []input{reason, lasts}, facts: holdFacts(is)}
+	if is != nil {
+		p.note = "It is held for this reason since " + is.Since.UTC().Format(time.RFC3339) + " by " + cmp.Or(is.By, "nobody who is named") + ": the new hold takes the place of that."
+	}
+	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
+		err := q.Hold(ctx, lane, &o)
+		if err == nil {
+			out.Told = "Held: " + laneText(lane) + "."
+		}
+		return err
+	}
+	return p, nil
+}
+
+func release(x *request, f url.Values) (*plan, error) {
+	lane, err := laneOf(f)
+	if err != nil {
+		return nil, err
+	}
+	reason, what := cmp.Or(f.Get("reason"), "held"), laneText(lane)
+	is, err := x.holdOf(lane, reason)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{text: what + ", held: " + reason, at: laneAt(lane), facts: holdFacts(is)}
+	if is == nil {
+		p.idle = "There is no such hold any more: " + p.text + "."
+		return p, nil
+	}
+	p.text += ", since " + is.Since.UTC().Format(time.RFC3339)
+	if is.By != "" {
+		p.text += " by " + is.By
+	}
+	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
+		was, err := q.Release(ctx, lane, reason)
+		switch {
+		case err != nil:
+			return err
+		case !was:
+			return errors.New("there is no such hold any more")
+		}
+		out.Told = "Released: " + what + "."
+		return nil
+	}
+	return p, nil
+}
+
+// headOf returns the dead job that keeps a group back, zero if none does.
+func headOf(ctx context.Context, q *errand.Queue, queue, group string) (head errand.ID, err error) {
+	page, err := q.Jobs(ctx, errand.JobFilter{Queue: queue, Group: group, States: []errand.State{errand.Blocked}}, &errand.ListOptions{Limit: 1})
+	if err != nil || len(page.Jobs) == 0 {
+		return head, err
+	}
+	why, err := q.Why(ctx, page.Jobs[0].ID)
+	for i := range why.Reasons {
+		if r := &why.Reasons[i]; r.Code == errand.WhyBlocked {
+			head = r.Job
+		}
+	}
+	if err != nil || head.IsZero() {
+		return head, err
+	}
+	info, err := q.Job(ctx, head)
+	if err != nil || info.State != errand.Dead || info.Group != group {
+		return errand.ID{}, err
+	}
+	return head, nil
+}
+
+func skip(x *request, f url.Values) (*plan, error) {
+	queue, group := f.Get("queue"), f.Get("group")
+	head, err := headOf(x.Context(), x.b.q, queue, group)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{at: "groups" + string(query("queue", queue)), job: head, n: 1}
+	if head.IsZero() {
+		p.idle = "No dead job keeps group " + group + " in " + queue + " back."
+		return p, nil
+	}
+	info, err := x.b.q.Job(x.Context(), head)
+	if err != nil {
+		return nil, err
+	}
+	p.text, p.jobs, p.facts = "the head of group "+group+" in "+queue+", "+head.String(), []errand.JobInfo{info}, []fact{{"head", head.String(), ""}}
+	p.note = "It stays dead. The others of the group go on without it."
+	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
+		is, err := headOf(ctx, q, queue, group)
+		switch {
+		case err != nil:
+			return err
+		case is != head:
+			return errors.New("the head of the group is another job now, or none")
+		}
+		id, err := q.SkipHead(ctx, queue, group)
+		if err != nil {
+			return err
+		}
+		out.Told, out.At = "The group goes on without "+id.String()+".", "job/"+id.String()
+		if out.job = id; id != head {
+			return errors.New("somebody else has skipped " + head.String() + " at the same moment")
+		}
+		return nil
+	}
+	return p, nil
+}
