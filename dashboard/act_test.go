@@ -473,7 +473,19 @@ func TestAct_skip(t *testing.T) {
 	second := die(t, q, "g <b>")
 	add(t, q, letter{"third", ""}, &errand.JobOptions{Group: "g <b>"})
 	f = asks(t, h, f, "What has changed meanwhile", ">"+head.String()+"<", ">"+second.String()+"<")
-	confirm(t, h, f, "The group goes on without "+second.String())
+	// Somebody skips it after it was confirmed, and the next one dies.
+	late := dashboard.Handler(q, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: quiet, Writer: func(context.Context) (*errand.Queue, error) {
+		if id, err := q.SkipHead(t.Context(), "default", "g <b>"); err != nil || id != second {
+			t.Error(id, err)
+		}
+		die(t, q, "g <b>")
+		add(t, q, letter{"fourth", ""}, &errand.JobOptions{Group: "g <b>"})
+		return q, nil
+	}})
+	confirm(t, late, asks(t, late, form, second.String()), "Nothing was done.", "the head of the group is another job now")
+	third := one(t, q, errand.Dead)
+	says(t, send(h, f).text, ">"+second.String()+"<", ">"+third.String()+"<")
+	confirm(t, h, asks(t, h, form), "The group goes on without "+third.String())
 }
 
 // die has the first job of a group die.

@@ -20,7 +20,7 @@ func TestLedger(t *testing.T) {
 	}
 	key := l.ask("ann", form, now)
 	if take(key, "bob", form) != nil || take(key, "ann", [32]byte{2}) != nil || take("x", "ann", form) != nil {
-		t.Error("a question of others is taken")
+		t.Fatal("a question of others is taken")
 	}
 	now = now.Add(questionsFor - 1)
 	q := take(key, "ann", form)
