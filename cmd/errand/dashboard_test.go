@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"html"
 	"io"
 	"log/slog"
 	"net"
@@ -540,9 +541,12 @@ func TestDashboard_Writes(t *testing.T) {
 			if !slices.Equal(files(t, path), before) {
 				t.Error("the files have changed before anything was confirmed")
 			}
-			sure := url.Values{"sure": {"0"}}
-			for name, v := range release {
-				sure[name] = v
+			sure := url.Values{"do": release["do"]}
+			if _, form, ok := strings.Cut(text, `class="typed"`); ok {
+				for _, m := range regexp.MustCompile(`name="([^"]*)" value="([^"]*)"`).FindAllStringSubmatch(form, -1) {
+					sure.Add(html.UnescapeString(m[1]), html.UnescapeString(m[2]))
+				}
+				sure["do"] = release["do"]
 			}
 			done, text := send(t, c, b.root()+"act", sure)
 			if (done == 200) == readOnly || readOnly != slices.Equal(files(t, path), before) {
