@@ -68,8 +68,9 @@ type plan struct {
 	// facts are what it depends on: if one of them changes, it is asked for again.
 	facts  []fact
 	inputs []input
-	idle   string // why there is nothing to do; empty: there is
-	at     string // where what it is about is to be seen, from the front
+	docs   [][2]string // names and JSON of what is to be written
+	idle   string      // why there is nothing to do; empty: there is
+	at     string      // where what it is about is to be seen, from the front
 	job    errand.ID
 	// do does it, and says in the outcome what was done, also if it returns an error.
 	do func(ctx context.Context, q *errand.Queue, out *outcome) error
@@ -177,6 +178,7 @@ type confirmation struct {
 	Jobs              []errand.JobInfo
 	At                string
 	Inputs            []input
+	Docs              [][2]string
 	Changes           []factChange
 	Late              bool // the question is not known any more
 	Were              int64
@@ -185,7 +187,7 @@ type confirmation struct {
 }
 
 func (p *plan) confirmation(d *deed) *confirmation {
-	return &confirmation{Title: d.title, Text: p.text, Note: p.note, Jobs: p.jobs, At: p.at, Inputs: p.inputs}
+	return &confirmation{Title: d.title, Text: p.text, Note: p.note, Jobs: p.jobs, At: p.at, Inputs: p.inputs, Docs: p.docs}
 }
 
 // own are the fields of a form that are about asking back.
@@ -251,7 +253,7 @@ func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 	if err != nil {
 		out.Case, out.Remedy = caseOf(err)
 		out.Case = visible(out.Case)
-		if out.Told == "" {
+		if out.None = out.Told == ""; out.None {
 			out.Told = "Nothing was done."
 			if errors.Is(err, errand.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded) {
 				out.Told = "Whether it was done is not known."

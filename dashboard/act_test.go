@@ -207,7 +207,7 @@ func TestAct(t *testing.T) {
 		"run one":     {form: forID("run", errand.Scheduled), ask: "whatever holds its queue", told: "The job is next", do: "run", job: true, n: 1},
 		"cancel one":  {form: forID("cancel", errand.Scheduled), ask: "scheduled?", told: "The job is cancelled.", do: "cancel", job: true, n: 1},
 		"delete one":  {form: forID("delete", errand.Done), ask: "done?", told: "The job is deleted.", do: "delete", job: true, n: 1},
-		"redrive all": {form: form("do", "redrive", "state", "dead", "rate", "10"), ask: "1 job with state dead?", told: "It has begun: 1 job with state dead.", do: "redrive", bulk: true, n: 1, afterwards: func(t *testing.T, q *errand.Queue) string {
+		"redrive all": {form: form("do", "redrive", "state", "dead", "rate", "10"), ask: "1 job with state dead?", told: "It has begun: 1 job with state dead, at most 10 a second.", do: "redrive", bulk: true, n: 1, afterwards: func(t *testing.T, q *errand.Queue) string {
 			t.Helper()
 			all, err := q.Bulks(t.Context())
 			if err != nil || len(all) != 1 || all[0].By != "ann" || all[0].Rate != 10 {
@@ -224,7 +224,7 @@ func TestAct(t *testing.T) {
 			return url.Values{"do": {"change"}, "form": {"1"}, "of-id": {one(t, q, errand.Scheduled).String()}, "priority": {"7"}}
 		}, ask: "scheduled: priority 7?", told: "The job is changed: priority 7.", do: "change", job: true, n: 1},
 		"enqueue": {form: form("do", "enqueue", "kind", "letter", "args", `{"to":"you"}`), ask: "a job of kind letter in queue default?", told: "is enqueued.", do: "enqueue", job: true, n: 1},
-		"hold": {form: form("do", "hold", "queue", "mail"), ask: "Hold: mail?", told: "Held: mail.", do: "hold", afterwards: func(t *testing.T, q *errand.Queue) string {
+		"hold": {form: form("do", "hold", "queue", "mail"), ask: "Hold: mail?", told: "Held: mail, for the reason held.", do: "hold", afterwards: func(t *testing.T, q *errand.Queue) string {
 			t.Helper()
 			all, err := q.Holds(t.Context())
 			if err != nil || len(all) != 2 || all[1].By != "ann" {
@@ -233,7 +233,7 @@ func TestAct(t *testing.T) {
 			return ""
 		}},
 		"release":      {form: form("do", "release", "queue", "default"), ask: "Release: default, held: held, since", told: "Released: default.", do: "release"},
-		"pause bulks":  {form: form("do", "hold", "queue", "errand.bulk", "reason", "paused"), ask: "all bulk jobs?", told: "Held: all bulk jobs.", do: "hold"},
+		"pause bulks":  {form: form("do", "hold", "queue", "errand.bulk", "reason", "paused"), ask: "all bulk jobs?", told: "Held: all bulk jobs, for the reason paused.", do: "hold"},
 		"skip":         {form: form("do", "skip", "queue", "default", "group", "g <b>"), ask: "the head of group g <b> in default", told: "The group goes on without", do: "skip", job: true, n: 1},
 		"endpoint":     {form: form("do", "replay", "endpoint", "billing"), ask: "the messages of endpoint billing?", told: "Sent again: 1 message.", do: "replay", n: 1},
 		"subscription": {form: form("do", "replay", "subscription", "local", "since", "2h"), ask: "the messages of subscription local?", told: "Sent again: 1 message.", do: "replay", n: 1},

@@ -34,8 +34,11 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, which string) *f
 	// What selects the jobs has names of its own: a queue may be typed too.
 	typed := f.Has("form")
 	m.Hidden = append(m.Hidden, [2]string{"form", "1"})
+	if rate := f.Get("rate"); rate != "" {
+		m.Hidden = append(m.Hidden, [2]string{"rate", rate})
+	}
 	for _, name := range sortedKeys(f) {
-		if typed != strings.HasPrefix(name, "of-") || slices.Contains(own, name) || name == "do" {
+		if typed != strings.HasPrefix(name, "of-") || slices.Contains(own, name) || name == "do" || name == "rate" {
 			continue
 		}
 		for _, v := range f[name] {
@@ -149,6 +152,17 @@ func (x *request) readChange(f url.Values, one *errand.JobInfo) (c errand.JobCha
 	return c, strings.Join(all, ", "), r.err()
 }
 
+// changeDocs returns what a change writes that is too long for a sentence.
+func changeDocs(c *errand.JobChange) (docs [][2]string) {
+	if raw, ok := c.Args.(errand.RawArgs); ok {
+		docs = append(docs, [2]string{"New args", indented(raw.JSON)})
+	}
+	if c.Policy != nil {
+		docs = append(docs, [2]string{"New policy", asJSON(c.Policy)})
+	}
+	return docs
+}
+
 func changeJobs(x *request, f url.Values) (*plan, error) {
 	if f.Has("args") && x.who.Role < Admin {
 		return nil, &refusal{status: http.StatusForbidden, text: "You may not change args.", remedy: "It takes the role admin; yours is " + x.who.Role.String() + "."}
@@ -195,9 +209,11 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 			return p, err
 		}
 		p.text += ": " + text
+		p.docs = changeDocs(&c)
 		return p, nil
 	}
 	p.text += ": " + text
+	p.docs = changeDocs(&c)
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		r, err := q.Change(ctx, in, c)
 		switch {

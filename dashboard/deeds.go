@@ -68,7 +68,6 @@ var cancelVerb = jobVerb{
 		case state == errand.Cancelled:
 			out.Told = "The job is cancelled."
 		default:
-			out.Told = "Nothing was done."
 			return fmt.Errorf("it had ended before: it is %s", state)
 		}
 		return nil
@@ -248,9 +247,12 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 		if err != nil {
 			return err
 		}
-		out.Told, out.At, out.bulk = "It has begun: "+p.text+".", "bulk?id="+info.ID.String(), info.ID
-		if info.Unserved {
-			out.Told += " No worker runs that could do it: it waits for one."
+		out.Told, out.At, out.bulk = "It has begun: "+p.text, "bulk?id="+info.ID.String(), info.ID
+		if b.Rate > 0 {
+			out.Told += ", at most " + count(b.Rate) + " a second"
+		}
+		if out.Told += "."; info.Unserved {
+			out.Told += " No worker runs that could do it: it waits for one. The command errand bulk watch --serve does it too."
 		}
 		return nil
 	}

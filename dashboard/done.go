@@ -15,6 +15,7 @@ type outcome struct {
 	Title string // of the deed
 	What  string // what it was done to
 	Told  string // what was done
+	None  bool   // nothing was done, as far as is known
 	Case  string // why it was not done, or not in full; empty: it was
 	// Remedy is what to do about Case.
 	Remedy    string
@@ -31,6 +32,9 @@ const (
 	// mostQuestions is how many questions and outcomes are kept. The oldest go.
 	mostQuestions = 1000
 )
+
+// Begun reports whether a bulk job does it.
+func (o *outcome) Begun() bool { return !o.bulk.IsZero() }
 
 // ledger keeps the questions that were asked and their outcomes: each question is answered once.
 type ledger struct {

@@ -103,6 +103,7 @@ func enqueueJob(x *request, f url.Values) (*plan, error) {
 	if !l.unshown && !l.served(queue, kind) {
 		p.note = "No running worker takes this kind from this queue: the job will wait for one."
 	}
+	p.docs = [][2]string{{"Args", indented(args.JSON)}}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		e, err := q.Enqueue(ctx, args, &o)
 		if err != nil {

@@ -78,7 +78,11 @@ func hold(x *request, f url.Values) (*plan, error) {
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		err := q.Hold(ctx, lane, &o)
 		if err == nil {
-			out.Told = "Held: " + laneText(lane) + "."
+			out.Told = "Held: " + laneText(lane) + ", for the reason " + o.Reason
+			if o.For > 0 {
+				out.Told += ", for " + took(o.For)
+			}
+			out.Told += "."
 		}
 		return err
 	}
