@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -335,8 +336,20 @@ type endpointData struct {
 
 // laneFailure is what failed last of one kind of deliveries.
 type laneFailure struct {
-	Kind string
+	Kind   string
+	Status string // of the answer; empty: there was none
 	errand.LastFailure
+}
+
+// statusIn is how the errors of deliveries name the status of an answer.
+var statusIn = regexp.MustCompile(`: http status (\d{3})\b`)
+
+// statusOf returns the status that the error of a delivery names, empty for none.
+func statusOf(text string) string {
+	if m := statusIn.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 func endpoint(x *request) (*content, error) {
@@ -366,7 +379,7 @@ func endpoint(x *request) (*content, error) {
 	d.Holds, d.Curves, d.Throttle = l.holdsOf(d.Queue), curvesOf(&doc), throttleText(doc.Throttle)
 	for i := range l.lanes {
 		if s := &l.lanes[i].Stats; s.Queue == d.Queue && !s.LastFailure.At.IsZero() {
-			d.Failures = append(d.Failures, laneFailure{s.Kind, s.LastFailure})
+			d.Failures = append(d.Failures, laneFailure{s.Kind, statusOf(s.LastFailure.Error), s.LastFailure})
 		}
 	}
 	if err := x.sent(d); err != nil {

@@ -1,0 +1,58 @@
+package dashboard_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/webhook"
+)
+
+// The page of an endpoint says what was answered last, and what keeps deliveries back.
+func TestEndpoint_failures(t *testing.T) {
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = w.Write([]byte(strings.Repeat(hostile, 20) + r.Header.Get("X-Token")))
+	}))
+	defer receiver.Close()
+	q := open(t)
+	hooks, err := webhook.New(q, &webhook.Options{AllowHTTP: true, AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hooks.Close()
+	if _, _, err := hooks.Create(t.Context(), webhook.Endpoint{ID: "pot", URL: receiver.URL + "/in?key=" + token, Headers: map[string]string{"X-Token": token}}, webhook.Secret{}); err != nil {
+		t.Fatal(err)
+	}
+	failed, err := q.Subscribe(t.Context(), errand.EventFilter{Types: []errand.EventType{errand.EventRetried, errand.EventUnavailable, errand.EventDead}}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hooks.Send(t.Context(), webhook.Message{Body: []byte("{}")}, "pot"); err != nil {
+		t.Fatal(err)
+	}
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{webhook.Queues}, Logger: quiet})
+	hooks.Handle(w)
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(context.WithoutCancel(t.Context())) }()
+	<-failed.Events()
+	if err := errors.Join(w.Shutdown(t.Context()), <-ended); err != nil {
+		t.Fatal(err)
+	}
+	_, text := get(as(q, dashboard.Viewer), "/endpoint?id=pot")
+	for _, want := range []string{`<td class="n">418</td>`, "…</td>", receiver.URL + "/in: http status 418", "&lt;script&gt;", "Fails since"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("without %q: %s", want, text)
+		}
+	}
+	if strings.Contains(text, token) || strings.Contains(text, "its last attempt went well") {
+		t.Error(text)
+	}
+}
