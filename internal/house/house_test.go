@@ -87,6 +87,7 @@ func TestHouse_directions(t *testing.T) {
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage/sqlite"},
 		"metrics":                      {module},
+		"dashboard":                    {module, "policy", "topic", "webhook"},
 		"gate":                         {module, "internal/clock", "internal/schedule", "golang.org/x/sys/unix", "golang.org/x/sys/windows"},
 		"webhook":                      {module, "gate", "internal/door", "internal/remember", "internal/seconds", "policy", "policy/policyhttp", "storage"},
 		// other modules of stores are a matter of the test above
