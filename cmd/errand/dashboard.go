@@ -46,9 +46,8 @@ prints its hash. Passwords travel as they are, unless a proxy or --tls-cert adds
 Requests for other hosts than this machine are refused. --host names the host that people
 see if there is a proxy or a tunnel.`,
 		Example: `  errand dashboard jobs.db
-  errand dashboard jobs.db --socket errand.sock
-  errand dashboard --hash < password
-  errand dashboard jobs.db --listen 0.0.0.0:8443 --auth users --tls-cert cert.pem --tls-key key.pem --host ops.example.com`,
+  errand dashboard jobs.db --read-only --socket errand.sock
+  errand dashboard --hash < secret`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if f.hash {
 				return cobra.ExactArgs(0)(cmd, args)
