@@ -67,6 +67,23 @@ type AuthError struct {
 
 func (e *AuthError) Error() string { return e.Text }
 
+// enter finds out who a request is from, and returns an error for who may not enter.
+func (x *request) enter() error {
+	if x.b.o.Auth == nil {
+		x.b.sayClosed()
+		return errClosed
+	}
+	who, err := x.b.o.Auth(x.Request)
+	switch {
+	case err != nil:
+		return outside(err)
+	case who.Role < Viewer || who.Role > Admin:
+		return errNoRole
+	}
+	x.who = who
+	return nil
+}
+
 // outside returns how an error of Auth is shown.
 func outside(err error) *refusal {
 	var told *AuthError

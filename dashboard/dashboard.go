@@ -127,18 +127,7 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(dir, "/job/") && name != "" {
 		x.page, x.id, x.up = pages["job"], name, "../"
 	}
-	var err error
-	switch {
-	case b.o.Auth == nil:
-		b.sayClosed()
-		err = errClosed
-	default:
-		if x.who, err = b.o.Auth(r); err != nil {
-			x.who, err = Identity{}, outside(err)
-		} else if x.who.Role < Viewer || x.who.Role > Admin {
-			err = errNoRole
-		}
-	}
+	err := x.enter()
 	switch {
 	case err != nil:
 	case x.page == nil:

@@ -129,7 +129,7 @@ func TestOrigins_proxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close() //nolint:errcheck // only read
+		defer answer.Body.Close()
 		var text strings.Builder
 		if err := answer.Write(&text); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -140,7 +141,8 @@ func (t *tool) serveDashboard(ctx context.Context, q *queue.Queue, path string, 
 	}
 	e.at(l.Addr())
 	if e.passwords != nil && e.tls == nil && f.socket == "" {
-		fmt.Fprintln(t.errs, "errand: --auth: passwords travel in the clear, unless a proxy adds https; --tls-cert does too")
+		warn := printer{w: t.errs}
+		warn.printf("errand: --auth: passwords travel in the clear, unless a proxy adds https; --tls-cert does too\n")
 	}
 	p := printer{w: t.out}
 	p.printf("The dashboard of %s", safe(path))
@@ -166,24 +168,10 @@ func (t *tool) serveDashboard(ctx context.Context, q *queue.Queue, path string, 
 
 // printMore prints another address for each line that is typed.
 func (t *tool) printMore(e *entrance) {
-	for b := make([]byte, 512); ; {
-		n, err := t.in.Read(b)
-		for range countLines(b[:n]) {
-			fmt.Fprintln(t.out, e.address())
-		}
-		if err != nil { // nobody is there to type, or the dashboard ends
-			return
-		}
+	p := printer{w: t.out}
+	for lines := bufio.NewScanner(t.in); lines.Scan(); { // until nobody is there to type, or the dashboard ends
+		p.printf("%s\n", e.address())
 	}
-}
-
-func countLines(b []byte) (n int) {
-	for _, c := range b {
-		if c == '\n' {
-			n++
-		}
-	}
-	return n
 }
 
 // serveUntil serves until ctx ends. Then it waits for requests that are being answered, for a time

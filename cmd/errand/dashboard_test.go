@@ -4,10 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"html"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -116,7 +123,7 @@ func ask(t *testing.T, c *http.Client, r *http.Request) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // only read
+	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -414,6 +421,44 @@ func TestDashboard_Auth(t *testing.T) {
 	b.end(t)
 }
 
+// With a certificate it serves https, and its cookie is for that alone.
+func TestDashboard_TLS(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, block := range map[string]*pem.Block{"cert": {Type: "CERTIFICATE", Bytes: der}, "key": {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := serveBoard(t, boardFile(t), "--tls-cert", filepath.Join(dir, "cert"), "--tls-key", filepath.Join(dir, "key"))
+	known := x509.NewCertPool()
+	known.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	c := browser(t)
+	c.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: known}
+	c.CheckRedirect = func(r *http.Request, _ []*http.Request) error {
+		if set := r.Response.Cookies(); len(set) != 1 || !set[0].Secure {
+			t.Errorf("cookies %v", set)
+		}
+		return nil
+	}
+	if status, text := visit(t, c, b.url); !strings.HasPrefix(b.url, "https://127.0.0.1:") || status != 200 || !strings.Contains(text, "admin") {
+		t.Errorf("%s: %d %s", b.url, status, text)
+	}
+	b.end(t)
+}
+
 // What cannot be is said, with the flag or the file.
 func TestDashboard_Refuses(t *testing.T) {
 	file, dir := boardFile(t), t.TempDir()
@@ -500,25 +545,14 @@ func TestDashboard_Files(t *testing.T) {
 	}
 }
 
-// files returns what is in the folder of a file, with bytes and times.
-func files(t *testing.T, path string) (all []string) {
+// files returns what is in the folder of a file, and when it was changed, and the bytes of the file.
+func files(t *testing.T, path string) string {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Dir(path))
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := os.ReadFile(filepath.Join(filepath.Dir(path), e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, fmt.Sprintf("%s %s %s %x", e.Name(), info.Mode(), info.ModTime(), b))
-	}
-	return all
+	return list(t, path, false) + string(b)
 }
 
 // The file is written by nothing before an action is confirmed, and never with --read-only.
@@ -538,7 +572,7 @@ func TestDashboard_Writes(t *testing.T) {
 			if (asked == 200) == readOnly {
 				t.Errorf("asked: %d %s", asked, text)
 			}
-			if !slices.Equal(files(t, path), before) {
+			if files(t, path) != before {
 				t.Error("the files have changed before anything was confirmed")
 			}
 			sure := url.Values{"do": release["do"]}
@@ -549,7 +583,7 @@ func TestDashboard_Writes(t *testing.T) {
 				sure["do"] = release["do"]
 			}
 			done, text := send(t, c, b.root()+"act", sure)
-			if (done == 200) == readOnly || readOnly != slices.Equal(files(t, path), before) {
+			if (done == 200) == readOnly || readOnly != (files(t, path) == before) {
 				t.Errorf("done: %d %s", done, text)
 			}
 			if !readOnly && !strings.Contains(b.errs.String(), "by="+userName()) {
@@ -598,7 +632,7 @@ func TestServeUntil(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // only read
+	defer answer.Body.Close()
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
