@@ -185,7 +185,8 @@ var (
 		remedy: `Set dashboard.Options.Auth in the program: dashboard.Basic for names and passwords, dashboard.FromHeader behind a proxy that knows who it is, or dashboard.Anyone behind a door of your own.`}
 	errNoRole = &refusal{status: http.StatusForbidden, text: "You have no role here.",
 		remedy: "Options.Auth has to give you one: Viewer, Operator or Admin."}
-	errMethod = &refusal{status: http.StatusMethodNotAllowed, text: "This cannot be asked for in this way."}
+	errMethod = &refusal{status: http.StatusMethodNotAllowed, text: "This cannot be asked for in this way.",
+		remedy: "An action begins with a button on the page of a job, a queue or a schedule."}
 )
 
 // refused returns err as a page shows it.

@@ -76,7 +76,7 @@ see if there is a proxy or a tunnel.`,
 	flags.StringVar(&f.socket, "socket", "", "listen on a unix socket at this `PATH`")
 	flags.StringVar(&f.auth, "auth", "", "let in those in this `FILE`, by name and password, in place of the address that works once")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a host that people see, as ops.example.com (repeatable)")
-	flags.TextVar(&f.role, "role", dashboard.Admin, "what who comes by the address may do: viewer, operator or admin")
+	flags.TextVar(&f.role, "role", dashboard.Admin, "what who comes by the address may do, as a `ROLE`: viewer, operator or admin")
 	flags.BoolVar(&f.readOnly, "read-only", false, "never write, and show no buttons")
 	flags.StringVar(&f.cert, "tls-cert", "", "serve https with the certificate in this `FILE`")
 	flags.StringVar(&f.key, "tls-key", "", "the `FILE` with the key of the certificate")
@@ -85,6 +85,10 @@ see if there is a proxy or a tunnel.`,
 	cmd.MarkFlagsMutuallyExclusive("role", "auth")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	completeArgs(cmd, nil)
+	roles := cobra.FixedCompletions([]string{dashboard.Viewer.String(), dashboard.Operator.String(), dashboard.Admin.String()}, cobra.ShellCompDirectiveNoFileComp)
+	if err := cmd.RegisterFlagCompletionFunc("role", roles); err != nil { // no such flag, or it has one
+		panic(err)
+	}
 	return cmd
 }
 

@@ -40,11 +40,16 @@ type ownSocket struct {
 	file os.FileInfo
 }
 
+// mostPath is how long the path of a socket may be on all systems.
+const mostPath = 103
+
 // listenSocket makes a socket that only this user may use. It takes the place of one on which
 // nobody listens, and of nothing else.
 func listenSocket(ctx context.Context, path string) (net.Listener, error) {
 	info, err := os.Lstat(path)
 	switch {
+	case len(path) > mostPath:
+		return nil, fmt.Errorf("must have at most %d bytes: use a path from a folder that is nearer", mostPath)
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err

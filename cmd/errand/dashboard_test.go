@@ -483,6 +483,7 @@ func TestDashboard_Refuses(t *testing.T) {
 		{"[tls-cert tls-key]", []string{file, "--tls-cert", "cert.pem"}},
 		{"--tls-cert, --tls-key: open none.pem", []string{file, "--tls-cert", "none.pem", "--tls-key", "none.pem"}},
 		{"[listen socket]", []string{file, "--listen", "127.0.0.1:0", "--socket", "s"}},
+		{"at most 103 bytes", []string{file, "--socket", filepath.Join(dir, strings.Repeat("s", 104))}},
 		{"[auth role]", []string{file, "--auth", users, "--role", "admin"}},
 		{"no such file", []string{file, "--auth", filepath.Join(dir, "none")}},
 		{"it names nobody", []string{file, "--auth", write("nobody", "# ann\n", 0o600)}},
@@ -492,7 +493,7 @@ func TestDashboard_Refuses(t *testing.T) {
 		{"usage: errand dashboard FILE", nil},
 		{"usage: errand dashboard FILE", []string{file, "--hash"}},
 		{"no such file", []string{filepath.Join(dir, "none.db")}},
-		{"", []string{write("text.db", strings.Repeat("no database ", 100), 0o600)}},
+		{"database is damaged", []string{write("text.db", strings.Repeat("no database ", 100), 0o600)}},
 	}
 	if runtime.GOOS != "windows" {
 		cases = append(cases, struct {
