@@ -114,6 +114,7 @@ func (f *dashboardFlags) entrance(ctx context.Context) (*entrance, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--listen %s: %w", f.listen, err)
 		}
+		f.listen = at.String() // and not what the name stands for later
 	}
 	if f.cert != "" {
 		cert, err := tls.LoadX509KeyPair(f.cert, f.key)
