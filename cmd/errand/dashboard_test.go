@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -598,6 +599,41 @@ func TestDashboard_Writes(t *testing.T) {
 				t.Errorf("a log is left: %v", err)
 			}
 		})
+	}
+}
+
+// The file is opened once, again after an error, and goes on being opened if who asked has gone.
+func TestOnceOpen(t *testing.T) {
+	path := boardFile(t)
+	calls, failing, wait := 0, errors.New("locked"), make(chan struct{})
+	o := &onceOpen{open: func() (*queue.Queue, error) {
+		if calls++; calls == 1 {
+			return nil, failing
+		}
+		<-wait
+		return queue.Open(context.Background(), path, &queue.Options{Logger: slog.New(slog.DiscardHandler)})
+	}}
+	if q, err := o.get(t.Context()); q != nil || !errors.Is(err, failing) {
+		t.Errorf("at first: %v, %v", q, err)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := o.get(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("who has gone: %v", err)
+	}
+	close(wait)
+	first, err := o.get(t.Context())
+	if err != nil || first == nil {
+		t.Fatalf("then: %v", err)
+	}
+	if again, err := o.get(t.Context()); again != first || err != nil || calls != 2 {
+		t.Errorf("opened %d times, %v", calls, err)
+	}
+	if err := o.close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := first.Counts(t.Context()); !errors.Is(err, queue.ErrClosed) {
+		t.Errorf("it is not closed: %v", err)
 	}
 }
 
