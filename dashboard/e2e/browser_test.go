@@ -118,8 +118,9 @@ func (b *tab) hear(e any) {
 	case *runtime.EventExceptionThrown:
 		b.faults = append(b.faults, fmt.Sprintf("a script has failed: %v", &chromedp.ExceptionError{ExceptionDetails: e.ExceptionDetails}))
 	case *log.EventEntryAdded:
-		// Pages that are refused are logged as errors of the network.
-		if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork {
+		// Pages that are refused are logged as errors of the network. On plain http, browsers do
+		// without one of the headers that protect.
+		if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork && !strings.HasPrefix(e.Entry.Text, "The Cross-Origin-Opener-Policy header has been ignored") {
 			b.faults = append(b.faults, fmt.Sprintf("the browser has logged: %s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
 		}
 	}

@@ -338,7 +338,10 @@ func serve(t *testing.T, h http.Handler, path string, stripped bool, set ...func
 		f(server.Config)
 	}
 	server.Start()
-	t.Cleanup(server.Close)
+	t.Cleanup(func() { // also while a page listens to what changes
+		_ = server.Config.Close()
+		server.Close()
+	})
 	return server.URL + path
 }
 

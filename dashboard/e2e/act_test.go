@@ -1,0 +1,186 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+)
+
+// forms sends each form that can be reached, once of each kind, without a script and as it is, but
+// confirms nothing. Each answers with a page: a list, a question, or what is missing.
+func (b *tab) forms(root string, each func(kind, at string)) {
+	b.Helper()
+	b.scripts(false)
+	sent := map[string]bool{}
+	b.crawl(root, 1, func(kind, at string) {
+		for i, form := range js[[]string](b, `[...document.forms].map(f => f.method + " " + new URL(f.action).pathname + " " + [...f.elements].filter(e => e.name && e.name != "id").map(e => e.name + (e.name == "do" ? "=" + e.value : "")).join())`) {
+			if sent[form] {
+				continue
+			}
+			sent[form] = true
+			b.open(at)
+			status := b.follow("the button of "+form, fmt.Sprintf(`document.forms[%d].querySelector("button")`, i))
+			if status != http.StatusOK && status != http.StatusBadRequest {
+				b.Errorf("%s: %s: %d", at, form, status)
+			}
+			if js[int](b, `document.querySelectorAll("h1").length`) != 1 || js[string](b, `document.querySelector("main").innerText`) == "" {
+				b.Errorf("%s: %s: %s", at, form, b.where())
+			}
+			each("form of "+kind, form)
+		}
+		b.open(at)
+	})
+	if len(sent) < 10 {
+		b.Errorf("only these forms: %q", slices.Sorted(maps.Keys(sent)))
+	}
+}
+
+// choose selects an option of a list that has a name, or marks a box.
+func (b *tab) choose(list, option string) {
+	b.Helper()
+	if !js[bool](b, `(() => {
+		for (const e of `+named+`("select", `+quote(list)+`)) for (const o of e.options) if (o.text === `+quote(option)+`) { e.value = o.value; return true; }
+		return false;
+	})()`) {
+		b.Fatalf("no choice of %s in %s; %s", option, list, b.where())
+	}
+}
+
+// confirm presses a button, which is asked back, and the one that confirms. Both pages have to say
+// what they are about.
+func (b *tab) confirm(press, question, sure, outcome string) {
+	b.Helper()
+	if status := b.follow(press, press); status != http.StatusOK || !b.has(question) {
+		b.Fatalf("%d, without %q: %s", status, question, b.where())
+	}
+	if status := b.follow(sure, button(sure)); status != http.StatusOK || !b.has(outcome) {
+		b.Fatalf("%d, without %q: %s", status, outcome, b.where())
+	}
+}
+
+// Each action is done without a script: a form, a question that says what it would come to, and
+// what has come of it.
+func TestActions(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.fill()
+	b := newTab(t)
+	b.scripts(false)
+	operator, admin := s.dashboard(dashboard.Operator), s.dashboard(dashboard.Admin)
+	job := func(name string) string { return "job/" + s.jobs[name].String() }
+	attempts := func(name string, n int) func() {
+		return func() {
+			s.until(name+" to run again", func() bool {
+				info, err := s.q.Job(t.Context(), s.jobs[name])
+				return err == nil && info.Attempt >= n
+			})
+		}
+	}
+	held := func(lane errand.Lane, want bool) func() {
+		return func() {
+			if is := slices.ContainsFunc(s.holds(), func(h errand.HoldState) bool { return h.Lane == lane }); is != want {
+				t.Errorf("%v is held: %v", lane, is)
+			}
+		}
+	}
+	paused := func(want bool) func() {
+		return func() {
+			info, err := s.q.Schedules().Get(t.Context(), "night")
+			if err != nil || info.Paused != want {
+				t.Errorf("the schedule is paused: %v, %v", info.Paused, err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name, root, page string
+		before           func()
+		button           string // as an expression
+		question         string
+		sure             string
+		outcome          string
+		check            func()
+	}{
+		{"hold", operator, "lanes", nil, button("Hold default order"), "order in default", "Hold", "is held", held(errand.Lane{Queue: "default", Kind: "order"}, true)},
+		{"release", operator, "", nil, button("Release default order"), "order in default", "Release", "is released", held(errand.Lane{Queue: "default", Kind: "order"}, false)},
+		{"redrive one", operator, job("dead"), nil, button("Redrive"), "1 job", "Redrive", "begun", attempts("dead", 2)},
+		{"run now", operator, job("failed"), nil, button("Run now"), "1 job", "Run now", "begun", attempts("failed", 2)},
+		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), "1 job", "Cancel", "begun", func() { s.state("scheduled", errand.Cancelled) }},
+		{"skip the head", operator, "groups", nil, button("Skip the head"), "the head of group", "Skip the head", "goes on without", func() { s.state("blocked", errand.Done) }},
+		{"pause a schedule", operator, "schedule?name=night", nil, button("Pause"), "night", "Pause", "is paused", paused(true)},
+		{"resume a schedule", operator, "schedule?name=night", nil, button("Resume"), "night", "Resume", "is resumed", paused(false)},
+		{"redrive those marked", operator, "jobs?state=dead&kind=payment", func() {
+			for i := range 2 {
+				b.click("a box", fmt.Sprintf(`document.querySelectorAll("input[name=id]")[%d]`, i))
+			}
+			b.choose("With those marked", "redrive")
+		}, `document.getElementById("marked").querySelector("button")`, "2 jobs", "Redrive", "begun", func() {
+			s.until("two payments to run again", func() bool {
+				page, err := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "payment"}, nil)
+				again := 0
+				for i := range page.Jobs {
+					if page.Jobs[i].Attempt >= 2 {
+						again++
+					}
+				}
+				return err == nil && again == 2
+			})
+		}},
+		{"redrive all that match", operator, "jobs?state=dead&kind=payment", func() { b.choose("With all that match", "redrive") },
+			`[...document.forms].find(f => f.elements.rate).querySelector("button")`, "3 jobs", "Redrive", "begun", func() {
+				s.until("all payments to run again", func() bool {
+					page, err := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "payment"}, nil)
+					return err == nil && len(page.Jobs) == 3 && !slices.ContainsFunc(page.Jobs, func(j errand.JobInfo) bool { return j.Attempt < 2 })
+				})
+			}},
+		{"delete one", admin, job("cancelled"), nil, button("Delete"), "1 job", "Delete", "begun", func() {
+			s.until("the job to be gone", func() bool {
+				_, err := s.q.Job(t.Context(), s.jobs["cancelled"])
+				return errors.Is(err, errand.ErrNotFound)
+			})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			was := b.T
+			b.T = t
+			defer func() { b.T = was }()
+			if status := b.open(c.root + c.page); status != http.StatusOK {
+				t.Fatalf("%d: %s", status, b.where())
+			}
+			if c.before != nil {
+				c.before()
+			}
+			b.confirm(c.button, c.question, c.sure, c.outcome)
+			c.check()
+		})
+	}
+}
+
+// A viewer has no button that acts, and an operator none that deletes.
+func TestActions_roles(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.fill()
+	for role, most := range map[dashboard.Role][]string{dashboard.Viewer: {}, dashboard.Operator: {"delete"}} {
+		b := newTab(t)
+		b.crawl(s.dashboard(role), 1, func(kind, _ string) {
+			for _, do := range js[[]string](b, `[...document.querySelectorAll("form[method=post]")].flatMap(f => [...f.querySelectorAll("[name=do], [name=do] option")].map(e => e.value))`) {
+				if role == dashboard.Viewer || slices.Contains(most, do) {
+					b.Errorf("%s: a form for %s to %v", kind, do, role)
+				}
+			}
+		})
+		for _, secret := range []string{"hunter2"} {
+			b.open(s.dashboard(role) + "job/" + s.jobs["dead"].String())
+			if strings.Contains(js[string](b, `document.documentElement.outerHTML`), secret) {
+				b.Errorf("%v sees a secret: %s", role, b.where())
+			}
+		}
+	}
+}
