@@ -70,7 +70,9 @@ func newShop(t *testing.T) *shop {
 func (s *shop) openQueue(path string) {
 	s.Helper()
 	var err error
-	if s.q, err = errand.Open(s.Context(), path, &errand.Options{Logger: quiet, MaxArgs: 4 << 20}); err != nil {
+	if s.q, err = errand.Open(s.Context(), path, &errand.Options{Logger: quiet, MaxArgs: 4 << 20,
+		// So many die of one cause in the tests that no more would be started.
+		Queues: map[string]errand.QueueOptions{"mail": {MaxDeaths: -1}}}); err != nil {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() {
@@ -143,10 +145,10 @@ var (
 	kinds   = []string{"order", "letter", "report", "payment", "call"}
 )
 
-// work runs a worker until the test ends.
-func (s *shop) work() {
+// work runs a worker with some places until the test ends.
+func (s *shop) work(places int) {
 	s.Helper()
-	w := errand.NewWorker(s.q, &errand.WorkerOptions{Queues: serving, Concurrency: 12, Logger: quiet, Grace: -1})
+	w := errand.NewWorker(s.q, &errand.WorkerOptions{Queues: serving, Concurrency: places, Logger: quiet, Grace: -1})
 	s.hooks.Handle(w)
 	s.topics.Handle(w)
 	for _, kind := range kinds {
@@ -171,6 +173,11 @@ func handle(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
 	switch o.Do {
 	case "die":
 		return errand.Permanent(errors.New(o.Note))
+	case "die once":
+		if job.Attempt == 1 {
+			return errand.Permanent(errors.New(o.Note))
+		}
+		return nil
 	case "die of bytes":
 		return errand.Permanent(errors.New("not UTF-8: \xff\xfe <b>\x00\x1b[31m"))
 	case "panic":
@@ -205,7 +212,7 @@ func (s *shop) fill() {
 	s.full = true
 	ctx := s.Context()
 	headers := map[string]string{"authorization": "Bearer hunter2", "note": hostile}
-	s.work()
+	s.work(12)
 
 	s.add("expired", of("nobody", order{Do: "done", Note: "too late"}), &errand.JobOptions{Queue: "attic", StartWithin: time.Second})
 	s.add("done", of("order", order{Do: "done", Note: hostile, Password: "hunter2"}), &errand.JobOptions{Headers: headers, Tags: []string{"customer:17", "red"}, Priority: 5})

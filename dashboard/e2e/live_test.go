@@ -1,0 +1,245 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/chromedp"
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+)
+
+// streams counts the streams of a handler, and can have it fail.
+type streams struct {
+	http.Handler
+	mu     sync.Mutex
+	open   int
+	begun  int
+	broken bool
+}
+
+func (s *streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	broken := s.broken
+	stream := strings.HasSuffix(r.URL.Path, "/live")
+	if stream {
+		s.open, s.begun = s.open+1, s.begun+1
+	}
+	s.mu.Unlock()
+	if stream {
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.open--
+		}()
+	}
+	if broken {
+		http.Error(w, "broken", http.StatusBadGateway)
+		return
+	}
+	s.Handler.ServeHTTP(w, r)
+}
+
+func (s *streams) count() (open, begun int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open, s.begun
+}
+
+func (s *streams) breaks(yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = yes
+}
+
+// ready is an expression for how many jobs the overview says are ready.
+const ready = `Number([...document.querySelectorAll("dt")].find(d => d.textContent === "Ready").nextElementSibling.textContent.replace(/,/g, ""))`
+
+// isLive is true once a page hears of changes.
+const isLive = `document.getElementById("live").innerText.startsWith("live")`
+
+// stays is set once, and gone if the page was loaded again.
+const stays = `window.stays === 1`
+
+func (s *shop) some(n int) {
+	s.Helper()
+	for range n {
+		s.add("", of("nobody", order{Do: "done"}), &errand.JobOptions{Queue: "attic"})
+	}
+}
+
+// A page changes by itself when a job comes, for longer than the server lets an answer take. A tab
+// that is hidden hears of nothing, and of all once it is seen again.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.some(1)
+	h := &streams{Handler: dashboard.Handler(s.q, options(dashboard.Operator))}
+	const writeFor = 2 * time.Second
+	root := serve(t, h, "/ops/errand/", true, func(s *http.Server) { s.WriteTimeout = writeFor })
+	b := newTab(t)
+	b.open(root)
+	js[int](b, `window.stays = 1`)
+	b.wait("a page that is live", isLive)
+	begun := time.Now()
+	s.some(2)
+	b.wait("3 that are ready", ready+` === 3 && `+stays)
+	s.until("the stream to be older than answers may be", func() bool { return time.Since(begun) > 2*writeFor })
+	s.some(1)
+	b.wait("4 that are ready", ready+` === 4 && `+stays)
+	if open, all := h.count(); open != 1 || all != 1 {
+		t.Errorf("%d streams are open, of %d", open, all)
+	}
+
+	other := b.another(t)
+	b.wait("a tab that is hidden", `document.hidden`)
+	s.until("no stream", func() bool { open, _ := h.count(); return open == 0 })
+	s.some(1)
+	other()
+	b.wait("5 that are ready", `!document.hidden && `+ready+` === 5 && `+stays)
+	b.wait("a page that is live again", isLive)
+
+	h.breaks(true)
+	s.some(1)
+	b.wait("a page that says that it is old", `document.querySelector("#live.warn") !== null`)
+	if js[int](b, ready) != 5 {
+		t.Errorf("the last values are gone: %s", b.where())
+	}
+	h.breaks(false)
+	b.wait("6 that are ready", ready+` === 6 && `+isLive+` && `+stays)
+	for _, at := range b.requests() {
+		if !strings.HasPrefix(at, root) && !strings.HasPrefix(at, "data:") && !strings.HasPrefix(at, "about:") {
+			t.Errorf("a page has asked for %s", at)
+		}
+	}
+}
+
+// another opens another tab over this one. What it returns closes it.
+func (b *tab) another(t *testing.T) func() {
+	t.Helper()
+	ctx, stop := chromedp.NewContext(b.ctx, chromedp.WithNewWindow(false))
+	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
+		t.Fatal(err)
+	}
+	activate := func(ctx context.Context) {
+		t.Helper()
+		if _, err := chromedp.CallBrowser(ctx, target.ActivateTarget, target.ActivateTargetParams{TargetID: chromedp.FromContext(ctx).Target.TargetID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	activate(ctx)
+	return func() {
+		t.Helper()
+		activate(b.ctx)
+		stop()
+	}
+}
+
+// The rows of a list stay where they are while others come, and those wait behind a button.
+func TestLive_rows(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.some(3)
+	b := newTab(t)
+	b.open(s.dashboard(dashboard.Operator) + "jobs")
+	const rows = `document.querySelectorAll("main tbody tr").length`
+	b.wait("a page that is live", isLive)
+	b.click("a box", `document.querySelector("input[name=id]")`)
+	s.some(2)
+	b.wait("two that wait", named+`("button", "2 new").length === 1`)
+	if n := js[int](b, rows); n != 3 {
+		t.Errorf("%d rows", n)
+	}
+	b.click("the button", button("2 new"))
+	b.wait("all rows", rows+` === 5`)
+	b.wait("the mark that was made", `document.querySelectorAll("input[name=id]:checked").length === 1`)
+}
+
+// Times are in UTC or in the zone of the browser, on all pages, as one has said.
+func TestLive_zone(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.some(1)
+	b := newTab(t)
+	if _, err := chromedp.Call(b.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Tokyo"}); err != nil {
+		t.Fatal(err)
+	}
+	const times = `[...document.querySelectorAll("main time .exact")].map(e => e.textContent)`
+	root := s.dashboard(dashboard.Viewer)
+	b.open(root + "jobs")
+	b.wait("times in UTC", times+`.length && `+times+`.every(t => t.endsWith(" UTC"))`)
+	at := js[string](b, `document.querySelector("main time").dateTime`)
+	moment, err := time.Parse(time.RFC3339Nano, at)
+	s.check(err)
+	b.click("the switch", `document.getElementById("zone")`)
+	b.wait("times in Tokyo", times+`.every(t => t.endsWith(" +09:00"))`)
+	local := moment.In(time.FixedZone("", 9*3600)).Format("2006-01-02 15:04:05")
+	if is := js[string](b, `document.querySelector("main time .exact").textContent`); !strings.HasPrefix(is, local) {
+		t.Errorf("%s is %s, not %s", at, is, local)
+	}
+	b.open(root)
+	b.wait("times in Tokyo on another page", times+`.length && `+times+`.every(t => t.endsWith(" +09:00"))`)
+}
+
+// A redrive of 10,000 jobs is watched from its first to its last, on a page that is not loaded again.
+func TestRedrive(t *testing.T) {
+	t.Parallel()
+	const all = 10_000
+	s := newShop(t)
+	s.die(all)
+	b := newTab(t)
+	b.open(s.dashboard(dashboard.Operator))
+	b.follow("the cause with most dead", link("10,000 dead"))
+	b.choose("With all that match", "redrive")
+	b.follow("the button", `[...document.forms].find(f => f.elements.rate).querySelector("button")`)
+	b.wait("a question with the number", `document.querySelector("main").innerText.includes("10,000 jobs")`)
+	b.follow("the button that confirms", button("Redrive"))
+	b.follow("the link to what has begun", link("See it"))
+	js[int](b, `window.stays = 1, window.numbers = new Set(), 1`)
+	b.wait("the end", `(() => {
+		const m = document.querySelector("main").innerText.match(/([\d,]+) of 10,000/);
+		if (m) numbers.add(m[1]);
+		return document.querySelector(".state.done") && document.querySelector("main").innerText.includes("10,000");
+	})() && `+stays)
+	if n := js[int](b, `numbers.size`); n < 2 {
+		t.Logf("seen on the way: %d numbers", n)
+	}
+	counts, err := s.q.Counts(t.Context())
+	s.check(err)
+	for _, c := range counts {
+		if c.State == errand.Dead {
+			t.Errorf("%d of %s are dead", c.N, c.Kind)
+		}
+	}
+}
+
+// die adds n dead jobs.
+func (s *shop) die(n int) {
+	s.Helper()
+	s.work(500)
+	jobs := make([]errand.NewJob, 1000)
+	for i := range jobs {
+		jobs[i] = errand.NewJob{Args: of("letter", order{Do: "die once", Note: "no such address"}), Options: &errand.JobOptions{Queue: "mail"}}
+	}
+	for range n / len(jobs) {
+		_, err := s.q.EnqueueMany(s.Context(), jobs)
+		s.check(err)
+	}
+	s.until(fmt.Sprint(n, " dead jobs"), func() bool {
+		counts, err := s.q.Counts(s.Context())
+		dead := 0
+		for _, c := range counts {
+			if c.State == errand.Dead {
+				dead += int(c.N)
+			}
+		}
+		return err == nil && dead == n
+	})
+}
