@@ -71,7 +71,7 @@ func TestActions(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.fill()
-	b := newTab(t)
+	b, j := newTab(t), newJudge()
 	b.scripts(false)
 	operator, admin := s.dashboard(dashboard.Operator), s.dashboard(dashboard.Admin)
 	job := func(name string) string { return "job/" + s.jobs[name].String() }
@@ -107,11 +107,11 @@ func TestActions(t *testing.T) {
 		outcome          string
 		check            func()
 	}{
-		{"hold", operator, "lanes", nil, button("Hold default order"), "order in default", "Hold", "is held", held(errand.Lane{Queue: "default", Kind: "order"}, true)},
-		{"release", operator, "", nil, button("Release default order"), "order in default", "Release", "is released", held(errand.Lane{Queue: "default", Kind: "order"}, false)},
-		{"redrive one", operator, job("dead"), nil, button("Redrive"), "1 job", "Redrive", "begun", attempts("dead", 2)},
-		{"run now", operator, job("failed"), nil, button("Run now"), "1 job", "Run now", "begun", attempts("failed", 2)},
-		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), "1 job", "Cancel", "begun", func() { s.state("scheduled", errand.Cancelled) }},
+		{"hold", operator, "lanes", nil, button("Hold default order"), "order in default", "Hold", "Held", held(errand.Lane{Queue: "default", Kind: "order"}, true)},
+		{"release", operator, "", nil, button("Release default order"), "order in default", "Release", "eleased", held(errand.Lane{Queue: "default", Kind: "order"}, false)},
+		{"redrive one", operator, job("dead"), nil, button("Redrive"), s.jobs["dead"].String(), "Redrive", "done", attempts("dead", 2)},
+		{"run now", operator, job("failed"), nil, button("Run now"), s.jobs["failed"].String(), "Run now", "done", attempts("failed", 2)},
+		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), s.jobs["scheduled"].String(), "Cancel", "done", func() { s.state("scheduled", errand.Cancelled) }},
 		{"skip the head", operator, "groups", nil, button("Skip the head"), "the head of group", "Skip the head", "goes on without", func() { s.state("blocked", errand.Done) }},
 		{"pause a schedule", operator, "schedule?name=night", nil, button("Pause"), "night", "Pause", "is paused", paused(true)},
 		{"resume a schedule", operator, "schedule?name=night", nil, button("Resume"), "night", "Resume", "is resumed", paused(false)},
@@ -139,7 +139,7 @@ func TestActions(t *testing.T) {
 					return err == nil && len(page.Jobs) == 3 && !slices.ContainsFunc(page.Jobs, func(j errand.JobInfo) bool { return j.Attempt < 2 })
 				})
 			}},
-		{"delete one", admin, job("cancelled"), nil, button("Delete"), "1 job", "Delete", "begun", func() {
+		{"delete one", admin, job("cancelled"), nil, button("Delete"), s.jobs["cancelled"].String(), "Delete", "done", func() {
 			s.until("the job to be gone", func() bool {
 				_, err := s.q.Job(t.Context(), s.jobs["cancelled"])
 				return errors.Is(err, errand.ErrNotFound)
@@ -157,6 +157,9 @@ func TestActions(t *testing.T) {
 				c.before()
 			}
 			b.confirm(c.button, c.question, c.sure, c.outcome)
+			b.scripts(true)
+			j.look(b, "done", c.name)
+			b.scripts(false)
 			c.check()
 		})
 	}

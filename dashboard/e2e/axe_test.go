@@ -24,7 +24,8 @@ import (
 //go:embed testdata/axe.min.js
 var axe string
 
-// undecided lists what axe cannot decide: a rule, a kind of page, and why it is well there.
+// undecided lists what axe cannot decide: a rule, its reason, the kinds of pages, and why it is well
+// there.
 //
 //go:embed testdata/undecided.txt
 var undecided string
@@ -33,24 +34,35 @@ const axeRun = `axe.run(document, {
 	runOnly: {type: "tag", values: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]},
 	resultTypes: ["violations", "incomplete"],
 }).then(r => {
-	const brief = all => all.map(v => ({Rule: v.id, Help: v.help, Nodes: v.nodes.slice(0, 4).map(n => n.html.slice(0, 300) + "\n      " + n.failureSummary.replace(/\s+/g, " "))}));
+	const brief = all => all.map(v => ({Rule: v.id, Help: v.help, 
+		Nodes: v.nodes.map(n => ({HTML: n.html.slice(0, 300), Why: n.failureSummary.replace(/\s+/g, " ").replace("Fix any of the following: ", "")}))}));
 	return JSON.stringify({Violations: brief(r.violations), Undecided: brief(r.incomplete)});
 })`
 
 type finding struct {
 	Rule, Help string
-	Nodes      []string
+	Nodes      []node
 }
 
+type node struct{ HTML, Why string }
+
 func (f finding) String() string {
-	return f.Rule + ": " + f.Help + "\n    " + strings.Join(f.Nodes, "\n    ")
+	text := f.Rule + ": " + f.Help
+	for _, n := range f.Nodes[:min(len(f.Nodes), 4)] {
+		text += "\n    " + n.HTML + "\n      " + n.Why
+	}
+	return text
 }
 
 // judge has axe look at pages, and collects what it cannot decide.
 type judge struct {
 	mu   sync.Mutex
-	open map[string]finding // by rule and kind of page
-	seen map[string]bool    // kinds of pages that are on a picture, by role and theme
+	open map[string]map[string]string // HTML, by rule and reason, and kind of page
+	seen map[string]bool              // kinds of pages that are on a picture, by role and theme
+}
+
+func newJudge() *judge {
+	return &judge{open: map[string]map[string]string{}, seen: map[string]bool{}}
 }
 
 // themes are what people prefer.
@@ -73,10 +85,16 @@ func (j *judge) look(b *tab, kind, role string) {
 		for _, f := range found.Violations {
 			b.Errorf("%s for %s, %s, %s:\n  %v", kind, role, theme, js[string](b, "location.href"), f)
 		}
-		name, _, _ := strings.Cut(kind, "?")
+		name, _, _ := strings.Cut(strings.TrimPrefix(kind, "form of "), "?")
 		j.mu.Lock()
 		for _, f := range found.Undecided {
-			j.open[f.Rule+" | "+name] = f
+			for _, n := range f.Nodes {
+				of := f.Rule + " | " + n.Why
+				if j.open[of] == nil {
+					j.open[of] = map[string]string{}
+				}
+				j.open[of][name] = n.HTML
+			}
 		}
 		picture := role + "-" + theme + "-" + name
 		drawn := j.seen[picture]
@@ -103,26 +121,29 @@ func (b *tab) picture(file string) {
 // answered compares what axe could not decide with the list.
 func (j *judge) answered(t *testing.T) {
 	t.Helper()
-	listed := map[string]bool{}
 	for line := range strings.Lines(undecided) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		part := strings.SplitN(line, " | ", 3)
-		if len(part) != 3 || len(part[2]) < 20 {
-			t.Errorf("undecided.txt has a line without an answer: %s", line)
+		part := strings.Split(line, " | ")
+		if len(part) != 4 {
+			t.Errorf("undecided.txt has a line that is no rule, reason, pages and answer: %s", line)
 			continue
 		}
-		listed[part[0]+" | "+part[1]] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(j.open)) {
-		if !listed[name] {
-			t.Errorf("axe cannot decide, and undecided.txt has no answer to: %s\n  %v", name, j.open[name])
+		of := part[0] + " | " + part[1]
+		if j.open[of] == nil {
+			t.Errorf("undecided.txt has an answer that nobody asks for: %s", of)
+		}
+		for kind := range strings.SplitSeq(part[2], ", ") {
+			delete(j.open[of], kind)
+		}
+		if part[2] == "any" {
+			clear(j.open[of])
 		}
 	}
-	for name := range listed {
-		if _, ok := j.open[name]; !ok {
-			t.Errorf("undecided.txt has an answer that nobody asks for: %s", name)
+	for _, of := range slices.Sorted(maps.Keys(j.open)) {
+		for kind, html := range j.open[of] {
+			t.Errorf("axe cannot decide, and undecided.txt has no answer to: %s | %s\n  %s", of, kind, html)
 		}
 	}
 }
@@ -193,7 +214,7 @@ func (b *tab) links(root, at string) (all []string) {
 func TestAxe(t *testing.T) {
 	s := newShop(t)
 	s.fill()
-	j := &judge{open: map[string]finding{}, seen: map[string]bool{}}
+	j := newJudge()
 	t.Run("pages", func(t *testing.T) {
 		for role, most := range map[dashboard.Role]int{dashboard.Viewer: 1, dashboard.Operator: 1, dashboard.Admin: 2} {
 			t.Run(role.String(), func(t *testing.T) {
@@ -212,6 +233,17 @@ func TestAxe(t *testing.T) {
 				}
 			})
 		}
+		t.Run("forms", func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t)
+			s.fill()
+			b := newTab(t)
+			b.forms(s.dashboard(dashboard.Admin), func(kind, _ string) {
+				b.scripts(true)
+				j.look(b, kind, "admin")
+				b.scripts(false)
+			})
+		})
 		t.Run("states", func(t *testing.T) {
 			t.Parallel()
 			j.states(newTab(t))

@@ -105,20 +105,27 @@ func TestLook_keyboard(t *testing.T) {
 	b.wait("the first field of the content", `document.activeElement.closest("main") && document.activeElement !== document.querySelector("main")`)
 }
 
-// invisible lists what cannot be told from what is behind it where people choose their colours, and
-// shapes with less contrast than 3:1.
+// invisible lists text with less contrast than 4.5:1, and shapes with less than 3:1.
 const invisible = `(() => {
 	const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
 	const rgb = c => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = c; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
 	const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
 	const contrast = (a, b) => { const [x, y] = [light(rgb(a)), light(rgb(b))].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
 	const paper = getComputedStyle(document.body).backgroundColor;
-	const back = paper === "rgba(0, 0, 0, 0)" ? getComputedStyle(document.documentElement).backgroundColor : paper;
+	const back = rgb(paper)[3] ? paper : "white";
 	const bad = [];
-	for (const e of document.querySelectorAll("svg :is(path, line, polyline, polygon, rect, circle, text):not([aria-hidden] *, .grid)")) {
+	for (const e of document.querySelectorAll("svg :is(path, line, polyline, polygon, rect, circle, text):not(path:not([class]))")) { // without a class: hairlines
 		const s = getComputedStyle(e);
-		const colours = [s.stroke, s.fill].filter(c => c !== "none" && !c.startsWith("rgba(0, 0, 0, 0"));
+		const colours = [s.stroke, s.fill].filter(c => c !== "none" && rgb(c)[3]);
 		if (colours.length && !colours.some(c => contrast(c, back) >= 3)) bad.push(e.outerHTML.slice(0, 200) + " " + colours + " on " + back);
+	}
+	for (const e of document.querySelectorAll("body *")) {
+		const text = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()), s = getComputedStyle(e);
+		if (!text || !e.checkVisibility() || e.closest("svg, noscript, option")) continue;
+		let under = e;
+		while (under && rgb(getComputedStyle(under).backgroundColor)[3] === 0) under = under.parentElement;
+		const paper = under ? getComputedStyle(under).backgroundColor : back;
+		if (contrast(s.color, paper) < (e.matches("[aria-hidden]") ? 3 : 4.5)) bad.push("hard to read: " + e.outerHTML.slice(0, 200) + " " + s.color + " on " + paper);
 	}
 	for (const e of document.querySelectorAll("button, select, input:not([type=hidden], [type=checkbox], [type=radio]), textarea")) {
 		const s = getComputedStyle(e);
@@ -127,8 +134,8 @@ const invisible = `(() => {
 	return bad.slice(0, 5);
 })()`
 
-// Shapes and fields can be told from the paper in both themes, and where people choose their
-// colours; there the focus is seen too.
+// Text, shapes and fields can be told from the paper in both themes, and where people choose their
+// colours; there the focus is seen too. Axe looks at text as well, but not at all of it.
 func TestLook_colours(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -164,8 +171,11 @@ func TestHostile(t *testing.T) {
 			b.Errorf("%s: %s: text of a producer turns around what follows it: %s", kind, at, bad)
 		}
 		for name, text := range map[string]string{"hostile": hostile, "reversed": reversed} {
-			if js[bool](b, `(t => [...document.querySelectorAll("main *")].some(e => e.textContent.includes(t) || e.matches("pre") && e.textContent.includes(JSON.stringify(t).slice(1, -1))))(`+quote(text)+`)`) {
+			if js[bool](b, `document.querySelector("main").textContent.includes(`+quote(text)+`)`) {
 				shown[name+" on "+kind] = true
+			}
+			if js[bool](b, inJSON+`(`+quote(text)+`)`) {
+				shown[name+" in JSON on "+kind] = true
 			}
 		}
 	}
@@ -178,13 +188,20 @@ func TestHostile(t *testing.T) {
 	}
 	for _, want := range []string{
 		"hostile on dead", "reversed on dead", "hostile on jobs", "reversed on running", "hostile on panicked", "hostile on failed", "reversed on away",
-		"hostile on done", "reversed on bulk", "reversed on groups", "reversed on front", "hostile on schedule?name",
+		"hostile on done", "reversed on bulk", "reversed on groups", "reversed on front",
+		"hostile in JSON on schedule?name", "hostile in JSON on done", "hostile in JSON on dead", "reversed in JSON on running",
 	} {
 		if !shown[want] {
 			t.Errorf("not shown as it was written: %s", want)
 		}
 	}
 }
+
+// inJSON reports whether a text is a value in JSON that the page shows.
+const inJSON = `(text => [...document.querySelectorAll("main pre")].some(p => {
+	const has = v => v === text || v && typeof v === "object" && Object.values(v).some(has);
+	try { return has(JSON.parse(p.textContent)); } catch { return false; }
+}))`
 
 // turned lists texts with a mark that turns around what follows, and with something after them
 // in the same paragraph. What is isolated, as by <bdi>, turns around nothing.
@@ -198,10 +215,14 @@ const turned = `(() => {
 			e = e.parentElement;
 		}
 		if (apart || /plaintext|isolate/.test(getComputedStyle(e).unicodeBidi) && e.childNodes.length === 1 || e.closest("pre, option, textarea")) continue;
-		const rest = document.createRange();
-		rest.selectNodeContents(e);
-		rest.setStart(n, n.data.lastIndexOf("\u202e") + 1);
-		const after = rest.toString().replace("right to left", "").trim();
+		let after = n.data.slice(n.data.lastIndexOf("\u202e") + 1);
+		const following = document.createTreeWalker(e, NodeFilter.SHOW_ALL);
+		following.currentNode = n;
+		for (let m; m = following.nextNode();) {
+			if (m.nodeType === 1 && getComputedStyle(m).display !== "inline") break; // a paragraph of its own
+			if (m.nodeType === 3) after += m.data;
+		}
+		after = after.replace("right to left", "").trim();
 		if (after) bad.push(JSON.stringify(after.slice(0, 60)) + " in " + e.outerHTML.slice(0, 300));
 	}
 	return bad.slice(0, 3);

@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+)
+
+// mostClicks is how many lead from the overview to the answer of each of these tasks.
+const mostClicks = 4
+
+// The five tasks of a new operator, without a script: each is done by following what pages say, in
+// few clicks.
+func TestTasks(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.fill()
+	for range 2000 {
+		s.add("", of("letter", order{Do: "die", Note: "the address is too long"}), &errand.JobOptions{Queue: "mail"})
+	}
+	s.until("dead letters", func() bool {
+		causes, err := s.q.DeadLetters().Causes(t.Context(), nil)
+		return err == nil && len(causes) > 0 && causes[0].N == 2000
+	})
+	root := s.dashboard(dashboard.Operator)
+	for name, do := range map[string]func(b *tab){
+		"why does this job not run": func(b *tab) {
+			b.follow("the lane that is held", link("mail · order"))
+			b.follow("the job", link(s.jobs["held"].String()))
+			b.says("Why it does not run", "audit", reversed)
+		},
+		"why does this job of a log not run": func(b *tab) {
+			js[string](b, `document.querySelector("input[type=search]").value = `+quote(s.jobs["blocked"].String()))
+			b.follow("the search", button("Search"))
+			if !b.has("Why it does not run") {
+				b.follow("the job", link(s.jobs["blocked"].String()))
+			}
+			b.says("Why it does not run", s.jobs["dead"].String())
+		},
+		"what kills most": func(b *tab) {
+			b.says("What kills most", "2,000", "mail · letter", "the address is too long")
+			b.follow("the jobs", link("2,000"))
+			b.says("letter", "the address is too long")
+		},
+		"redrive these and stop half-way": func(b *tab) {
+			b.follow("the button of the cause", named+`("button", "Redrive")[0]`)
+			b.says("2,000 jobs")
+			js[string](b, `document.querySelector("input[name=rate]").value = "20"`)
+			b.follow("the button that confirms", button("Redrive"))
+			b.follow("the button that stops it", button("Stop"))
+			b.follow("the button that confirms", button("Stop"))
+			s.until("the end of the bulk job", func() bool {
+				all, err := s.q.Bulks(t.Context())
+				for _, i := range all {
+					if i.Rate == 20 && i.State == errand.Cancelled {
+						return i.Changed < 1000
+					}
+				}
+				return err != nil
+			})
+		},
+		"who holds this queue": func(b *tab) {
+			b.says("What holds work up", "mail · order", "by "+reversed)
+			b.follow("the queue", link("mail"))
+			b.says(reversed)
+		},
+		"what was sent to this endpoint": func(b *tab) {
+			b.follow("the topics", link("Topics"))
+			b.follow("the endpoints", link("Endpoints"))
+			b.follow("the endpoint", link("ada"))
+			b.says("Sent", "orders")
+			b.follow("the last delivery", `[...document.querySelectorAll("main a")].find(a => /^[0-9a-f]{8}-/.test(a.textContent.trim()))`)
+			b.says("done", "170", reversed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newTab(t)
+			b.scripts(false)
+			if status := b.open(root); status != http.StatusOK {
+				t.Fatal(status)
+			}
+			do(b)
+			if b.clicks > mostClicks {
+				t.Errorf("%d clicks", b.clicks)
+			}
+			t.Logf("%d clicks", b.clicks)
+		})
+	}
+}
+
+// says fails if the page does not have all these texts.
+func (b *tab) says(all ...string) {
+	b.Helper()
+	for _, text := range all {
+		if !b.has(text) {
+			b.Errorf("without %q: %s", text, b.where())
+		}
+	}
+}
