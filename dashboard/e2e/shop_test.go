@@ -72,7 +72,7 @@ func (s *shop) openQueue(path string) {
 	var err error
 	if s.q, err = errand.Open(s.Context(), path, &errand.Options{Logger: quiet, MaxArgs: 4 << 20,
 		// So many die of one cause in the tests that no more would be started.
-		Queues: map[string]errand.QueueOptions{"mail": {MaxDeaths: -1}}}); err != nil {
+		Queues: map[string]errand.QueueOptions{"mail": {MaxDeaths: -1}, "bills": {MaxDeaths: -1}}}); err != nil {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() {
@@ -141,7 +141,7 @@ func (s *shop) state(name string, want errand.State) {
 
 // serving are the queues and kinds that the worker of a shop works for.
 var (
-	serving = []string{"default", "mail", "reports", "payments", "errand.bulk", webhook.Queues, topic.Queues}
+	serving = []string{"default", "mail", "reports", "payments", "bills", "errand.bulk", webhook.Queues, topic.Queues}
 	kinds   = []string{"order", "letter", "report", "payment", "call"}
 )
 
