@@ -11,6 +11,8 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/topic"
+	"github.com/errandq/errand/webhook"
 )
 
 // forms sends each form that can be reached, once of each kind, without a script and as it is, but
@@ -50,6 +52,18 @@ func (b *tab) choose(list, option string) {
 		return false;
 	})()`) {
 		b.Fatalf("no choice of %s in %s; %s", option, list, b.where())
+	}
+}
+
+// fill writes into a field that has a label.
+func (b *tab) fill(label, text string) {
+	b.Helper()
+	if !js[bool](b, `(() => {
+		const e = `+named+`("input, textarea", `+quote(label)+`)[0];
+		if (e) e.value = `+quote(text)+`;
+		return !!e;
+	})()`) {
+		b.Fatalf("no field %s; %s", label, b.where())
 	}
 }
 
@@ -139,6 +153,49 @@ func TestActions(t *testing.T) {
 					return err == nil && len(page.Jobs) == 3 && !slices.ContainsFunc(page.Jobs, func(j errand.JobInfo) bool { return j.Attempt < 2 })
 				})
 			}},
+		{"enqueue", admin, "enqueue", func() {
+			b.fill("Kind", "order")
+			b.fill("Args", `{"do": "done", "note": "from a page"}`)
+			b.fill("Queue", "mail")
+			b.fill("Tags", "by-hand")
+		}, `document.querySelector("main form button")`, "order", "Enqueue", "done", func() {
+			page, err := s.q.Jobs(t.Context(), errand.JobFilter{Tag: "by-hand"}, nil)
+			if err != nil || len(page.Jobs) != 1 || page.Jobs[0].Queue != "mail" {
+				t.Errorf("%+v, %v", page.Jobs, err)
+			}
+		}},
+		{"change one", admin, "change?id=" + s.jobs["held"].String(), func() {
+			b.fill("Priority", "17")
+			b.fill("Args", `{"do": "done", "note": "changed"}`)
+		}, `document.querySelector("main form button")`, s.jobs["held"].String(), "Change", "done", func() {
+			info, err := s.q.Job(t.Context(), s.jobs["held"])
+			if err != nil || info.Priority != 17 || !strings.Contains(string(info.Args), "changed") {
+				t.Errorf("%d %s, %v", info.Priority, info.Args, err)
+			}
+		}},
+		{"fire a schedule", operator, "schedule?name=night", nil, button("Run now"), "night", "Run now", "done", func() {
+			s.until("a job of the schedule", func() bool {
+				ticks, err := s.q.Schedules().History(t.Context(), "night")
+				page, err2 := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "order", Queue: "default", States: []errand.State{errand.Done}}, nil)
+				return err == nil && err2 == nil && (len(ticks) > 0 || slices.ContainsFunc(page.Jobs, func(j errand.JobInfo) bool { return j.Headers["errand-schedule"] == "night" }))
+			})
+		}},
+		{"send again", operator, "subscription?id=ada-orders", nil, button("Send again"), "ada-orders", "Replay", "done", func() {
+			s.until("six deliveries", func() bool {
+				page, err := s.q.Jobs(t.Context(), errand.JobFilter{Queue: webhook.QueueOf("ada"), States: []errand.State{errand.Done}}, nil)
+				return err == nil && len(page.Jobs) >= 6
+			})
+		}},
+		{"pause a subscription", operator, "subscription?id=ada-orders", nil, button("Pause"), "ada-orders", "Pause", "done", func() {
+			if sub, err := s.topics.Subscription(t.Context(), "ada-orders"); err != nil || sub.State != topic.Paused {
+				t.Errorf("%+v, %v", sub, err)
+			}
+		}},
+		{"resume a subscription", operator, "subscription?id=ada-orders", nil, button("Resume"), "ada-orders", "Resume", "done", func() {
+			if sub, err := s.topics.Subscription(t.Context(), "ada-orders"); err != nil || sub.State == topic.Paused {
+				t.Errorf("%+v, %v", sub, err)
+			}
+		}},
 		{"delete one", admin, job("cancelled"), nil, button("Delete"), s.jobs["cancelled"].String(), "Delete", "done", func() {
 			s.until("the job to be gone", func() bool {
 				_, err := s.q.Job(t.Context(), s.jobs["cancelled"])

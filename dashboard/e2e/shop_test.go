@@ -293,7 +293,7 @@ func (s *shop) send() {
 		_, _, err = s.hooks.Declare(ctx, webhook.Endpoint{ID: id, URL: receiver.URL + "/" + id + "?token=hunter2", Description: reversed, Headers: map[string]string{"X-Api-Key": "hunter2"}, Policy: &policy.Document{Retry: &policy.Policy{}}}, secret)
 		s.check(err)
 	}
-	_, err := s.topics.Declare(ctx, topic.Topic{Name: "orders"})
+	_, err := s.topics.Declare(ctx, topic.Topic{Name: "orders", Keep: time.Hour})
 	s.check(err)
 	for _, id := range []string{"ada", "refuses"} {
 		_, err = s.topics.Subscribe(ctx, topic.Subscription{ID: id + "-orders", Topic: "orders", Endpoint: id, Filter: json.RawMessage(`{"total": [{"numeric": [">=", 100]}]}`), FilterScope: filter.Body})
