@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -279,4 +280,27 @@ func TestAssets_size(t *testing.T) {
 	if sum > 60<<10 {
 		t.Errorf("the assets have %d bytes, of at most 60 KiB", sum)
 	}
+}
+
+// A kind that no worker takes from many queues is one thing that holds up jobs.
+func TestFront_unserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, q := counted(t)
+		defer q.Close()
+		for i := range 5 {
+			if _, err := q.Enqueue(t.Context(), mail{"a"}, &errand.JobOptions{Queue: "q" + strconv.Itoa(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := q.Enqueue(t.Context(), letter{To: "a"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		_, page := get(dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(dashboard.Viewer), Logger: quiet}), "/")
+		text := plain(page)
+		for _, want := range []string{"no worker any queue · mail now 5 5 – No worker that runs takes this kind from 5 queues.", "no worker default · letter now 1 1"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in %s", want, text)
+			}
+		}
+	})
 }

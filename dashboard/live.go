@@ -26,11 +26,11 @@ const (
 	blindEach = 5
 	// mostTold is how many viewers of pages that cost reads of their own are told in a turn.
 	mostTold = 4
-	// mostRows is how many jobs are asked for in a call.
-	mostRows = 200
+	// mostRows is how many jobs are asked for in a turn: each is a read.
+	mostRows = 4
 	// rowOld is after how long the viewer of a job is told though its row is the same: what else
 	// its page shows may have changed.
-	rowOld = time.Minute
+	rowOld = 2 * time.Minute
 
 	beatEach  = 5 * time.Second
 	admitEach = time.Minute
@@ -204,7 +204,7 @@ func (v *viewer) ring() {
 	}
 }
 
-// rows finds out whose job has changed, with one call for all that are watched.
+// rows finds out whose job has changed, of a few of those that are watched.
 func (h *hub) rows(ctx context.Context, all []*viewer, version int64, known bool) {
 	of := map[errand.ID][]*viewer{}
 	var ids []errand.ID

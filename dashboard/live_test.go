@@ -184,7 +184,7 @@ func look(t *testing.T, h http.Handler, page string, on func()) *stream {
 }
 
 // A hundred viewers, half of them of the overview and half of different jobs, cost at most ten
-// reads a second while something is committed each second, beside the row of each job.
+// reads a second while something is committed each second.
 func TestLive_reads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, q := counted(t)
@@ -207,7 +207,7 @@ func TestLive_reads(t *testing.T) {
 		time.Sleep(10500 * time.Millisecond) // between two turns
 		store.taken()
 		told := all[0].changed.Load()
-		const seconds, rows = 90, 50
+		const seconds = 90
 		for range seconds {
 			store.commit(t, q)
 			time.Sleep(time.Second)
@@ -218,13 +218,13 @@ func TestLive_reads(t *testing.T) {
 				sum += n
 			}
 		}
-		if sum -= seconds * rows; sum > 10*seconds || sum < 3*seconds {
+		if sum > 10*seconds || sum < 3*seconds {
 			t.Errorf("%d reads in %d s: %v", sum, seconds, reads)
 		}
 		if n := all[0].changed.Load() - told; n < seconds-1 || n > seconds {
 			t.Errorf("a viewer of the overview was told %d times of %d changes", n, seconds)
 		}
-		t.Logf("%.1f reads a second beside the rows: %v", float64(sum)/seconds, reads)
+		t.Logf("%.1f reads a second: %v", float64(sum)/seconds, reads)
 	})
 }
 
@@ -279,8 +279,8 @@ func TestLive_rows(t *testing.T) {
 		store.version.Add(1)
 		time.Sleep(2 * time.Second)
 		told("after a has changed", 1, 0)
-		time.Sleep(time.Minute)
-		told("after a minute", 0, 1)
+		time.Sleep(2 * time.Minute)
+		told("after two minutes", 0, 1)
 	})
 }
 

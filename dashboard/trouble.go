@@ -19,17 +19,17 @@ func due(s *errand.LaneStats) int64 {
 
 // trouble is one thing that holds up jobs, or that somebody should look at.
 type trouble struct {
-	What, Where string
-	Lane        errand.Lane
-	Since       time.Time
-	Until       time.Time // or the next probe
-	Probe       bool
-	Jobs        int64 // that wait
-	Due         int64 // of these
-	Why         string
-	By          string
-	Reason      string // of a hold: the button releases it
-	Help        string // what ends it, if no button does
+	What   string
+	Lane   errand.Lane
+	Since  time.Time
+	Until  time.Time // or the next probe
+	Probe  bool
+	Jobs   int64 // that wait
+	Due    int64 // of these
+	Why    string
+	By     string
+	Reason string // of a hold: the button releases it
+	Help   string // what ends it, if no button does
 }
 
 // whats say what holds of these reasons are.
@@ -42,15 +42,7 @@ func (l *look) troubles() (all []trouble) {
 		t.What = cmp.Or(whats[h.Reason], "held: "+h.Reason)
 		all = append(all, t)
 	}
-	if !l.unshown {
-		for i := range l.lanes {
-			s := &l.lanes[i].Stats
-			if !l.held(s) && due(s) > 0 && !l.served(s.Queue, s.Kind) {
-				all = append(all, trouble{What: "no worker", Lane: errand.Lane{Queue: s.Queue, Kind: s.Kind}, Since: s.OldestDue, Jobs: due(s), Due: due(s),
-					Why: "No worker that runs takes this kind from this queue.", Help: "Start a program that has a handler for this kind, or errand work."})
-			}
-		}
-	}
+	all = append(all, l.unserved()...)
 	for i := range l.health.Reasons {
 		r := &l.health.Reasons[i]
 		switch r.Code {
@@ -60,6 +52,45 @@ func (l *look) troubles() (all []trouble) {
 		all = append(all, trouble{What: cmp.Or(conditions[r.Code], string(r.Code)), Lane: errand.Lane{Queue: r.Queue, Kind: r.Kind}, Since: r.Since, Why: r.Text})
 	}
 	slices.SortStableFunc(all, func(a, b trouble) int { return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Jobs, a.Jobs)) })
+	return all
+}
+
+// mostQueues is in how many queues a kind that no worker takes is shown queue by queue.
+const mostQueues = 3
+
+// unserved returns what waits for a worker. A kind in many queues is one thing.
+func (l *look) unserved() (all []trouble) {
+	if l.unshown {
+		return nil
+	}
+	of, kinds := map[string][]trouble{}, []string(nil)
+	for i := range l.lanes {
+		s := &l.lanes[i].Stats
+		if l.held(s) || due(s) == 0 || l.served(s.Queue, s.Kind) {
+			continue
+		}
+		if of[s.Kind] == nil {
+			kinds = append(kinds, s.Kind)
+		}
+		of[s.Kind] = append(of[s.Kind], trouble{What: "no worker", Lane: errand.Lane{Queue: s.Queue, Kind: s.Kind}, Since: s.OldestDue, Jobs: due(s), Due: due(s),
+			Why: "No worker that runs takes this kind from this queue.", Help: "Start a program that has a handler for this kind, or errand work."})
+	}
+	for _, kind := range kinds {
+		some := of[kind]
+		if len(some) <= mostQueues {
+			all = append(all, some...)
+			continue
+		}
+		t := some[0]
+		t.Lane.Queue, t.Why = "", "No worker that runs takes this kind from "+count(len(some))+" queues."
+		for _, o := range some[1:] {
+			t.Jobs, t.Due = t.Jobs+o.Jobs, t.Due+o.Due
+			if laterDue(o.Since, t.Since) < 0 {
+				t.Since = o.Since
+			}
+		}
+		all = append(all, t)
+	}
 	return all
 }
 
