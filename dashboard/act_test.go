@@ -411,7 +411,7 @@ func TestAct_more(t *testing.T) {
 	for range 11 {
 		ids = append(ids, add(t, q, mail{"b"}, nil))
 	}
-	f = asks(t, h, f, "There were 1 when you were asked.", "12 jobs with queue default?")
+	f = asks(t, h, f, "You were asked about 1. More match now", "12 jobs with queue default?")
 	if bulks, err := q.Bulks(t.Context()); err != nil || len(bulks) > 0 {
 		t.Fatalf("%+v, %v", bulks, err)
 	}
