@@ -4,6 +4,7 @@ import (
 	"context"
 	"html"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,9 +54,20 @@ func work(t *testing.T, q *errand.Queue) (stop func()) {
 
 // Secrets of args are hidden by the tags of their type, which workers show, by the names of fields,
 // and by those of Options.Hidden; also in args before a change, in headers, checkpoints, results
-// and messages. Without a worker of the kind all values are.
+// and messages. Without a worker of the kind all values are. The dashboard has opened the file by
+// itself, as another process does.
 func TestRedact(t *testing.T) {
-	q := open(t)
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	q, err := errand.Open(t.Context(), path, &errand.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = q.Close() })
+	other, err := errand.Open(t.Context(), path, &errand.Options{Logger: quiet, SQLite: errand.SQLiteOptions{ReadOnly: true}})
+	if err != nil { // as another process has it open
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
 	var p payment
 	p.Card.Number, p.Card.Holder, p.Pins, p.Notes, p.Email = "4111", "Ann Holder", []int{8123}, map[string]pin{"a": {"9123"}}, "ann@example.com"
 	p.Body = `{"password":"hunter2","Notes":"plain"}`
@@ -68,7 +80,7 @@ func TestRedact(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler := func(role dashboard.Role) http.Handler {
-		return dashboard.Handler(q, &dashboard.Options{Auth: who("ann", role), Logger: quiet, Hidden: []string{"E-mail"}})
+		return dashboard.Handler(other, &dashboard.Options{Auth: who("ann", role), Logger: quiet, Hidden: []string{"E-mail"}})
 	}
 	see := func(h http.Handler, id errand.ID, want, hide []string) {
 		t.Helper()
