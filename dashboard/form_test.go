@@ -187,8 +187,9 @@ func TestChange_many(t *testing.T) {
 		t.Fatalf("%d %v %s", a.status, f, a.text)
 	}
 	f.Set("queue", "new")
-	ask := asks(t, h, f, "2 jobs with queue default: queue new?")
-	confirm(t, h, ask, "It has begun: 2 jobs with queue default: queue new, at most 50 a second.")
+	f.Set("policy", "{}")
+	ask := asks(t, h, f, "2 jobs with queue default: queue new, policy?", "New policy")
+	confirm(t, h, ask, "It has begun: 2 jobs with queue default: queue new, policy, at most 50 a second.")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet, Queues: []string{"errand.bulk"}})

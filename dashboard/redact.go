@@ -221,6 +221,9 @@ const (
 // of returns the paths of a kind, and whether they are known. What one worker has shown counts
 // from then on, also if others show less.
 func (s *secretKinds) of(ctx context.Context, kind string) (paths []string, known bool, err error) {
+	if kind == bulkQueue { // errand's own, with what it writes into the args of others
+		return []string{"set", "edit.args"}, true, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.asked) >= workersEach {

@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"context"
+	"encoding/json"
 	"html"
 	"net/http"
 	"path/filepath"
@@ -111,6 +112,12 @@ func TestRedact(t *testing.T) {
 	see(operator, id, []string{`"number": "[hidden]"`, `"pins": "[hidden]"`, `"Pin": "[hidden]"`, "Ann Holder", "plain", "t1", "Args before"}, append(secrets, unknown))
 	see(operator, raw, []string{`"number": "4111"`, `"token": "[hidden]"`}, []string{"xyz", unknown})
 	stop()
+	// What a bulk job does is no secret, but for the values that it writes.
+	b, err := q.StartBulk(t.Context(), errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{Kind: "payment"}, Set: map[string]json.RawMessage{"card.number": []byte(`"6111"`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	see(operator, b.ID, []string{`"redrive"`, `"set": "[hidden]"`}, []string{"6111", unknown})
 	// The worker has gone, and what it has shown is remembered.
 	see(operator, id, []string{"Ann Holder"}, append(secrets, unknown))
 	see(handler(dashboard.Operator), id, []string{unknown}, append(secrets, "Ann Holder"))
