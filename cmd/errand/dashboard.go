@@ -139,11 +139,8 @@ func (t *tool) serveDashboard(ctx context.Context, q *queue.Queue, path string, 
 		return queue.Open(ctx, path, &queue.Options{Logger: t.logger(), SQLite: queue.SQLiteOptions{Existing: true}})
 	}}
 	defer func() { err = errors.Join(err, ofFile(path, writer.close())) }()
-	o := &dashboard.Options{Auth: e.identity, Origins: e.origins, Name: filepath.Base(path), Writer: writer.get,
+	o := &dashboard.Options{Auth: e.identity, Origins: e.origins, Name: filepath.Base(path), ReadOnly: f.readOnly, Writer: writer.get,
 		Logger: slog.New(slog.NewTextHandler(t.errs, nil))} // with a line for each action
-	if f.readOnly {
-		e.most, o.Writer = dashboard.Viewer, nil
-	}
 	e.at(l.Addr())
 	if e.passwords != nil && e.tls == nil && f.socket == "" {
 		warn := printer{w: t.errs}

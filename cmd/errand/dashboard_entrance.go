@@ -28,12 +28,12 @@ const (
 
 // entrance lets people in: by an address that works once, or by their passwords.
 type entrance struct {
-	role, most dashboard.Role // of who comes by the address; of anybody, if not 0
-	name       string
-	passwords  func(*http.Request) (dashboard.Identity, error) // nil: by the address
-	tls        *tls.Config
-	hosts      []string // that people see, in lower case and without ports
-	origins    []string
+	role      dashboard.Role // of who comes by the address
+	name      string
+	passwords func(*http.Request) (dashboard.Identity, error) // nil: by the address
+	tls       *tls.Config
+	hosts     []string // that people see, in lower case and without ports
+	origins   []string
 
 	scheme, host, port string // of the address; the port is "socket" for a socket
 
@@ -165,22 +165,15 @@ func (e *entrance) identity(r *http.Request) (who dashboard.Identity, err error)
 	}
 	switch {
 	case e.passwords != nil:
-		if who, err = e.passwords(r); err != nil {
-			return who, err
-		}
+		return e.passwords(r)
 	case e.entered(r):
-		who = dashboard.Identity{Name: e.name, Role: e.role}
+		return dashboard.Identity{Name: e.name, Role: e.role}, nil
 	case r.URL.Query().Has("token"):
 		return who, &dashboard.AuthError{Status: http.StatusForbidden, Text: "This address has been used, or is older than 10 minutes.",
 			Remedy: "Press Enter where errand dashboard runs: it prints another one."}
-	default:
-		return who, &dashboard.AuthError{Status: http.StatusForbidden, Text: "This browser has not been let in, or was 12 hours ago.",
-			Remedy: "Open the address that errand dashboard has printed. Enter prints another one there."}
 	}
-	if e.most != 0 {
-		who.Role = min(who.Role, e.most)
-	}
-	return who, nil
+	return who, &dashboard.AuthError{Status: http.StatusForbidden, Text: "This browser has not been let in, or was 12 hours ago.",
+		Remedy: "Open the address that errand dashboard has printed. Enter prints another one there."}
 }
 
 // enter takes tokens, and leaves all else to next.
