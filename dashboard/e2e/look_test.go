@@ -117,7 +117,7 @@ const invisible = `(() => {
 	for (const e of document.querySelectorAll("svg :is(path, line, polyline, polygon, rect, circle, text):not(path:not([class]))")) { // without a class: hairlines
 		const s = getComputedStyle(e);
 		const colours = [s.stroke, s.fill].filter(c => c !== "none" && rgb(c)[3]);
-		if (colours.length && !colours.some(c => contrast(c, back) >= 3)) bad.push(e.outerHTML.slice(0, 200) + " " + colours + " on " + back);
+		if (colours.length && !colours.some(c => contrast(c, back) >= (e.localName === "text" ? 4.5 : 3))) bad.push(e.outerHTML.slice(0, 200) + " " + colours + " on " + back);
 	}
 	for (const e of document.querySelectorAll("body *")) {
 		const text = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()), s = getComputedStyle(e);

@@ -109,6 +109,12 @@ func TestNginx(t *testing.T) {
 		t.Fatal("the browser trusts this address, so that it says from where a form is")
 	}
 	b.crawl(root, 1, func(string, string) {})
+	b.open(root)
+	js[int](b, `window.stays = 1`)
+	b.wait("a page that is live through nginx", isLive)
+	n := js[int](b, ready)
+	s.some(3)
+	b.wait("3 more that are ready", fmt.Sprint(ready, " === ", n+3, " && ", stays))
 	b.scripts(false)
 	b.open(root)
 	if status := b.follow("the button that releases", button("Release")); status != http.StatusForbidden || !b.has("Origins") {
