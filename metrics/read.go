@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +65,7 @@ func size(path string) int64 {
 
 // serves reports whether a worker takes jobs of a lane, as far as it is known.
 func serves(w *errand.WorkerInfo, queue, kind string) bool {
-	return w.Unknown || slices.Contains(w.Kinds, kind) && slices.ContainsFunc(w.Queues, func(name string) bool { return matches(name, queue) })
+	return w.Unknown || w.Serves(queue, kind)
 }
 
 // matches reports whether a name is that of a queue, or a prefix of it with "*" after it.
