@@ -75,11 +75,32 @@ func lanes(x *request) (*content, error) {
 	if d.Lanes, d.pager, err = paged(v, all); err != nil {
 		return nil, err
 	}
-	out := []laneJSON{}
-	for i := range d.Lanes {
-		out = append(out, laneOfStats(&d.Lanes[i].Stats, l.clock.Now))
+	c := &content{data: d}
+	if v.Get("format") == "json" {
+		c.json, err = x.lanesJSON(l, d)
 	}
-	return &content{data: d, json: map[string]any{"lanes": out, "holds": append([]errand.HoldState{}, l.holds()...), "page": d.Page, "pages": d.Pages, "all": d.All}}, nil
+	return c, err
+}
+
+// lanesJSON returns a page of lanes as the command has them, with the settings that are about
+// these.
+func (x *request) lanesJSON(l *look, d *lanesData) (any, error) {
+	out, names := []laneJSON{}, map[errand.Lane]bool{{}: true}
+	for _, t := range d.Lanes {
+		out = append(out, laneOfStats(&t.Stats, l.clock.Now))
+		for _, lane := range []errand.Lane{{Queue: t.Queue}, {Kind: t.Kind}, {Queue: t.Queue, Kind: t.Kind}} {
+			names[lane] = true
+		}
+	}
+	settings, err := x.b.q.Settings(x.Context())
+	if err != nil {
+		return nil, err
+	}
+	settings = slices.DeleteFunc(settings, func(s errand.LaneSettings) bool { return !names[s.Lane] })
+	return map[string]any{
+		"lanes": out, "holds": append([]errand.HoldState{}, l.holds()...), "settings": settingsJSON(settings, l.stats()),
+		"page": d.Page, "pages": d.Pages, "all": d.All,
+	}, nil
 }
 
 // laneData is what the page of a queue, of a kind or of both shows.
@@ -133,7 +154,7 @@ func lane(x *request) (*content, error) {
 	out := map[string]any{"lane": laneOfStats(&d.Sums.Stats, l.clock.Now), "holds": append([]errand.HoldState{}, d.Holds...)}
 	all = slices.DeleteFunc(all, func(s errand.LaneSettings) bool { return !d.touches(s.Lane) && s.Lane != (errand.Lane{}) })
 	all = all[:min(len(all), lanesLimit)]
-	d.Settings, out["settings"] = settingRows(all, l.stats()), append([]errand.LaneSettings{}, all...)
+	d.Settings, out["settings"] = settingRows(all, l.stats()), settingsJSON(all, l.stats())
 	if d.Both {
 		doc, known, err := x.b.q.PolicyOf(x.Context(), errand.JobInfo{Queue: d.Queue, Kind: d.Kind})
 		if err != nil && l.away == nil {

@@ -200,6 +200,7 @@ func TestPages_content(t *testing.T) {
 		"/search?q=red":                                 {"tag"},
 		"/search?q=nothing":                             {"Nothing has", "jobs?error=nothing"},
 		"/jobs?state=dead&queue=default&format=json":    {`"jobs"`},
+		"/lanes?search=long&format=json":                {`"settings":[{"max_bytes":1073741824,`, `"max_jobs":1000,`, `"jobs":`},
 		"/lane?queue=more&kind=long&format=json":        {`"policy"`, `"holds":[]`},
 		"/job/" + made.failed.String() + "?format=json": {`"retries_to_come"`, `"why"`, `"policy_in_effect"`},
 		"/endpoint?id=shop&format=json":                 {`"url":"https://shop.example/in/..."`, `"X-Token":"[hidden]"`, `"waiting"`},

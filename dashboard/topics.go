@@ -327,6 +327,7 @@ type endpointData struct {
 	Causes   []errand.Cause
 	Sent     []errand.JobInfo
 	Partial  bool
+	ByState  bool // Sent are by state, not by when they were enqueued
 	Looked   int
 	Curves   []*curve
 	Own      bool // the policy is that of the endpoint
@@ -396,6 +397,14 @@ func (x *request) sent(d *endpointData) error {
 		return err
 	}
 	d.Sent, d.Partial, d.Looked = page.Jobs, page.Partial, page.Looked
+	if d.Partial { // others have been enqueued since: by their states, indexes find them
+		if page, err = x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: d.Queue}, &errand.ListOptions{Limit: followLimit}); err != nil {
+			return err
+		}
+		if len(page.Jobs) > len(d.Sent) {
+			d.Sent, d.ByState = page.Jobs, true
+		}
+	}
 	if d.Causes, err = x.b.q.DeadLetters().Causes(x.Context(), &errand.CauseOptions{Lane: errand.Lane{Queue: d.Queue}, Limit: followLimit}); err != nil {
 		return err
 	}

@@ -56,3 +56,35 @@ func TestEndpoint_failures(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// What was sent to an endpoint is found also if thousands of other jobs were enqueued since.
+func TestEndpoint_busy(t *testing.T) {
+	q := open(t)
+	hooks, err := webhook.New(q, &webhook.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hooks.Close()
+	if _, _, err := hooks.Create(t.Context(), webhook.Endpoint{ID: "shop", URL: "https://shop.example/"}, webhook.Secret{}); err != nil {
+		t.Fatal(err)
+	}
+	sent, err := hooks.Send(t.Context(), webhook.Message{Body: []byte("{}")}, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(title string) {
+		t.Helper()
+		if _, text := get(as(q, dashboard.Viewer), "/endpoint?id=shop"); !strings.Contains(text, title+"</h2>") || !strings.Contains(text, "job/"+sent.Jobs[0].ID.String()) {
+			t.Errorf("without %q or the job: %s", title, text)
+		}
+	}
+	has("Sent of late, the last first")
+	jobs := make([]errand.NewJob, 2100)
+	for i := range jobs {
+		jobs[i].Args = mail{"a"}
+	}
+	if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
+		t.Fatal(err)
+	}
+	has("Deliveries, by state")
+}
