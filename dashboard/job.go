@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
@@ -174,16 +175,33 @@ func (x *request) headerValue(name, value string) string {
 
 // messageView is the message that a job delivers.
 type messageView struct {
-	ID         string      `json:"id"`
-	Topic      string      `json:"topic,omitempty"`
-	To         string      `json:"endpoint,omitempty"`
-	URL        string      `json:"url,omitempty"`
-	Sub        string      `json:"subscription,omitempty"`
-	Type       string      `json:"type,omitempty"`
-	Subject    string      `json:"subject,omitempty"`
-	At         time.Time   `json:"published_at"`
-	Attributes [][2]string `json:"-"`
-	Body       string      `json:"body,omitempty"`
+	ID         string            `json:"id"`
+	Topic      string            `json:"topic,omitempty"`
+	To         string            `json:"endpoint,omitempty"`
+	URL        string            `json:"url,omitempty"`
+	Sub        string            `json:"subscription,omitempty"`
+	Type       string            `json:"type,omitempty"`
+	Subject    string            `json:"subject,omitempty"`
+	At         time.Time         `json:"published_at"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Body is the body as an admin may see it, if it is UTF-8; if it is not, BodyBase64 is.
+	// Others see it redacted, or not at all.
+	Body       string `json:"body,omitempty"`
+	BodyBase64 []byte `json:"body_base64,omitempty"`
+	Text       string `json:"-"` // for the page
+}
+
+// setBody sets what somebody may see of a body.
+func (x *request) setBody(m *messageView, body []byte) {
+	m.Text = x.shown(body)
+	switch {
+	case x.who.Role < Admin:
+		m.Body = m.Text
+	case utf8.Valid(body):
+		m.Body = string(body)
+	default:
+		m.BodyBase64, m.Text = body, plural(int64(len(body)), "byte")+" that are no text"
+	}
 }
 
 // message returns the message that a job delivers, nil if it delivers none.
@@ -194,7 +212,8 @@ func (x *request) message(j *errand.JobInfo) (m *messageView, err error) {
 		err = x.hooks(func(h *webhook.Webhooks) error {
 			d, err := h.Delivery(x.Context(), j.ID)
 			if err == nil {
-				m = &messageView{ID: d.Message.ID, To: d.Endpoint, URL: d.URL, Type: d.Message.Type, At: d.SentAt.UTC(), Body: x.shown(d.Message.Body)}
+				m = &messageView{ID: d.Message.ID, To: d.Endpoint, URL: d.URL, Type: d.Message.Type, At: d.SentAt.UTC()}
+				x.setBody(m, d.Message.Body)
 			}
 			return err
 		})
@@ -202,11 +221,13 @@ func (x *request) message(j *errand.JobInfo) (m *messageView, err error) {
 		err = x.topics(func(t *topic.Topics) error {
 			d, err := t.Delivery(x.Context(), j.ID)
 			if err == nil {
-				m = &messageView{ID: d.Message.ID, Topic: d.Topic, Sub: d.Subscription, To: d.Endpoint, URL: d.URL, At: d.PublishedAt.UTC(), Body: x.shown(d.Message.Body)}
+				m = &messageView{ID: d.Message.ID, Topic: d.Topic, Sub: d.Subscription, To: d.Endpoint, URL: d.URL, At: d.PublishedAt.UTC()}
+				x.setBody(m, d.Message.Body)
 				if x.who.Role >= Operator {
 					m.Subject = d.Message.Subject
-					for _, name := range sortedKeys(d.Message.Attributes) {
-						m.Attributes = append(m.Attributes, [2]string{name, x.headerValue(name, d.Message.Attributes[name].Value)})
+					m.Attributes = map[string]string{}
+					for name, a := range d.Message.Attributes {
+						m.Attributes[name] = x.headerValue(name, a.Value)
 					}
 				}
 			}

@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -87,4 +88,44 @@ func TestEndpoint_busy(t *testing.T) {
 		t.Fatal(err)
 	}
 	has("Deliveries, by state")
+}
+
+// The body of a message is shown by role: not at all, redacted, or byte for byte.
+func TestJob_message(t *testing.T) {
+	q := open(t)
+	hooks, err := webhook.New(q, &webhook.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hooks.Close()
+	if _, _, err := hooks.Create(t.Context(), webhook.Endpoint{ID: "shop", URL: "https://shop.example/"}, webhook.Secret{}); err != nil {
+		t.Fatal(err)
+	}
+	body := `{ "n": 12345678901234567890.10,  "token": "hunter2" }`
+	for sent, wants := range map[string]map[dashboard.Role]string{
+		body:        {dashboard.Admin: body, dashboard.Operator: "[hidden]", dashboard.Viewer: ""},
+		"plain":     {dashboard.Admin: "plain", dashboard.Operator: `"[hidden]"`, dashboard.Viewer: ""},
+		"\xff\x00a": {dashboard.Admin: "", dashboard.Operator: `"[hidden]"`, dashboard.Viewer: ""},
+	} {
+		s, err := hooks.Send(t.Context(), webhook.Message{Body: []byte(sent)}, "shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for role, want := range wants {
+			status, text := get(as(q, role), "/job/"+s.Jobs[0].ID.String()+"?format=json")
+			var got struct {
+				Message struct {
+					Body   string `json:"body"`
+					Base64 []byte `json:"body_base64"`
+				} `json:"message"`
+			}
+			if err := json.Unmarshal([]byte(text), &got); err != nil || status != 200 {
+				t.Fatalf("%d %s, %v", status, text, err)
+			}
+			ok := got.Message.Body == want || role == dashboard.Operator && strings.Contains(got.Message.Body, want)
+			if !ok || role < dashboard.Admin && strings.Contains(text, "hunter2") || (string(got.Message.Base64) == sent) != (role == dashboard.Admin && want == "") {
+				t.Errorf("%q for %s: %s", sent, role, text)
+			}
+		}
+	}
 }
