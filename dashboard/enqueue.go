@@ -20,7 +20,7 @@ func (x *request) enqueueForm() (*form, error) {
 	return &form{
 		Title: "Enqueue a job", Do: "enqueue", Button: "Enqueue", At: "jobs",
 		Inputs: []input{
-			{Name: "kind", Label: "Kind", List: kinds},
+			{Name: "kind", Label: "Kind", List: kinds, Hint: "default options that its type may have do not count here"},
 			{Name: "args", Label: "Args", Value: "{}", Area: true, Hint: "JSON, as the handler of the kind reads it"},
 			{Name: "queue", Label: "Queue", List: queues, Hint: "default, if empty"},
 			{Name: "delay", Label: "Delay", Hint: "as 30s or 2h; due at once, if empty"},
