@@ -152,8 +152,8 @@ func isSecret(f *reflect.StructField) bool { return f.Tag.Get("errand") == "secr
 func below(at, name string) string { return strings.TrimPrefix(at+"."+name, ".") }
 
 // hasSecret reports whether a field with the tag can be reached from a type. It has seen those
-// that are in seen.
-func hasSecret(t reflect.Type, seen map[reflect.Type]bool) bool {
+// that are in seen. It panics for a tag that would hide nothing.
+func hasSecret(t reflect.Type, seen map[reflect.Type]bool) (has bool) {
 	if seen[t] {
 		return false
 	}
@@ -163,12 +163,14 @@ func hasSecret(t reflect.Type, seen map[reflect.Type]bool) bool {
 		return hasSecret(t.Elem(), seen)
 	case reflect.Struct:
 		for i := range t.NumField() {
-			if f := t.Field(i); isSecret(&f) || hasSecret(f.Type, seen) {
-				return true
+			f := t.Field(i)
+			if tag, ok := f.Tag.Lookup("errand"); ok && !isSecret(&f) {
+				panic(fmt.Sprintf("errand: Handle: the tag errand of field %s of %v must be \"secret\", not %q", f.Name, t, tag))
 			}
+			has = hasSecret(f.Type, seen) || has || isSecret(&f)
 		}
 	}
-	return false
+	return has
 }
 
 // JobDefaulter is implemented by args whose kind has default options, set once beside the

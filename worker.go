@@ -52,8 +52,8 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 // more than once: see the package documentation.
 //
 // Handle panics on misuse: a nil fn, a malformed kind, a kind that has a handler already
-// or belongs to another type, a type A with fields that JSON does not see, bad options,
-// or a call after Run.
+// or belongs to another type, a type A with fields that JSON does not see or with another
+// tag errand than "secret", bad options, or a call after Run.
 func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, o ...HandlerOptions) {
 	kind := w.kindOf(reflect.TypeFor[A]())
 	if fn == nil {

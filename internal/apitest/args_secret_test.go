@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/errandq/errand"
@@ -91,4 +92,22 @@ func TestHandle_secret(t *testing.T) {
 	if got := all[0].Secret; len(got) != 3 || !slices.Equal(got["secret"], want) || !reflect.DeepEqual(got["secret.old"], want) || !reflect.DeepEqual(got["whole"], []string{""}) {
 		t.Errorf("shown: %q", fmt.Sprint(got))
 	}
+}
+
+type misspelt struct {
+	In []struct {
+		Pin string `errand:"Secret"`
+	}
+}
+
+func (misspelt) Kind() string { return "misspelt" }
+
+// A tag that hides nothing is refused when the handler is registered.
+func TestHandle_secretMisspelt(t *testing.T) {
+	defer func() {
+		if v := fmt.Sprint(recover()); !strings.Contains(v, `the tag errand of field Pin`) || !strings.Contains(v, `must be "secret", not "Secret"`) {
+			t.Error(v)
+		}
+	}()
+	errand.Handle(errand.NewWorker(openQueue(t, nil), nil), func(context.Context, *errand.Job[misspelt]) error { return nil })
 }
