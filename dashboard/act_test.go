@@ -658,7 +658,7 @@ func TestAct_origin(t *testing.T) {
 			}
 		}
 	}
-	if a := send(admin(q), url.Values{"do": {strings.Repeat("x", 2<<20)}}); a.status != 400 {
+	if a := send(admin(q), url.Values{"do": {strings.Repeat("x", 2<<20)}}); a.status != 413 || !strings.Contains(a.text, "larger than 1,024 KiB") {
 		t.Errorf("a large form: %d %s", a.status, a.text)
 	}
 }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -115,7 +116,10 @@ func (x *request) checkForm(w http.ResponseWriter) error {
 	}
 	x.Body = http.MaxBytesReader(w, x.Body, mostForm)
 	if err := x.ParseForm(); err != nil {
-		return &refusal{status: http.StatusBadRequest, text: "The form is not well formed, or larger than 64 KiB.", cause: err}
+		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+			return &refusal{status: http.StatusRequestEntityTooLarge, text: "The form is larger than " + size(mostForm) + ".", remedy: "The command errand takes larger args.", cause: err}
+		}
+		return &refusal{status: http.StatusBadRequest, text: "The form is not well formed.", cause: err}
 	}
 	for name, values := range x.PostForm {
 		for _, v := range values {
