@@ -261,10 +261,13 @@ func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 		}
 	}
 	log := x.b.o.Logger.With("by", x.who.Name, "role", x.who.Role.String(), "do", d.name, "what", p.text, "outcome", out.Told)
-	if err != nil {
-		log.Error("errand: an action on the dashboard has failed", "error", err)
-	} else {
+	switch r := (*refusal)(nil); {
+	case err == nil:
 		log.Info("errand: an action on the dashboard")
+	case errors.As(err, &r):
+		log.Warn("errand: an action on the dashboard was not done", "error", err)
+	default:
+		log.Error("errand: an action on the dashboard has failed", "error", err)
 	}
 	x.b.tell(&Action{At: x.b.q.Clock().Now, By: x.who.Name, Role: x.who.Role, Do: d.name, What: p.text, N: out.n, Job: out.job, Bulk: out.bulk, Err: err})
 	return out, again
@@ -279,6 +282,11 @@ func (x *request) do(ctx context.Context, p *plan, out *outcome) (err error) {
 		}
 	}
 	return p.do(ctx, to, out)
+}
+
+// declined is why nothing is to be done: no fault, but how things are by now.
+func declined(format string, args ...any) error {
+	return &refusal{status: http.StatusConflict, text: fmt.Sprintf(format, args...)}
 }
 
 // tell calls OnAction, whose panic is its own.
@@ -296,6 +304,9 @@ func (b *board) tell(a *Action) {
 
 // caseOf says why something was not done, and what to do.
 func caseOf(err error) (text, remedy string) {
+	if r := (*refusal)(nil); errors.As(err, &r) {
+		return r.text, r.remedy
+	}
 	text = strings.TrimPrefix(err.Error(), "errand: ")
 	for _, c := range []struct {
 		err          error

@@ -482,7 +482,7 @@ func TestAct_skip(t *testing.T) {
 		add(t, q, letter{"fourth", ""}, &errand.JobOptions{Group: "g <b>"})
 		return q, nil
 	}})
-	confirm(t, late, asks(t, late, form, second.String()), "Nothing was done.", "the head of the group is another job now")
+	confirm(t, late, asks(t, late, form, second.String()), "Nothing was done.", "The head of the group is another job now")
 	third := one(t, q, errand.Dead)
 	says(t, send(h, f).text, ">"+second.String()+"<", ">"+third.String()+"<")
 	confirm(t, h, asks(t, h, form), "The group goes on without "+third.String())

@@ -220,7 +220,7 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 		case err != nil:
 			return err
 		case len(r.Running) > 0:
-			return errors.New("the job runs now: it is as it was")
+			return declined("The job runs now: it is as it was.")
 		case len(r.NotFound) > 0:
 			return errand.ErrNotFound
 		}

@@ -30,7 +30,7 @@ var redriveVerb = jobVerb{
 		r, err := q.DeadLetters().Redrive(ctx, errand.JobFilter{IDs: []errand.ID{id}}, nil)
 		switch {
 		case len(r.Duplicates) > 0:
-			return errors.New("another job holds its unique key: it stays dead")
+			return declined("Another job holds its unique key: it stays dead.")
 		case err == nil && r.Redriven == 0:
 			return errand.ErrNotFound
 		case err == nil:
@@ -68,7 +68,7 @@ var cancelVerb = jobVerb{
 		case state == errand.Cancelled:
 			out.Told = "The job is cancelled."
 		default:
-			return fmt.Errorf("it had ended before: it is %s", state)
+			return declined("It had ended before: it is %s.", state)
 		}
 		return nil
 	},

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -112,9 +111,9 @@ func enqueueJob(x *request, f url.Values) (*plan, error) {
 		out.job, out.At = e.ID, "job/"+e.ID.String()
 		switch {
 		case e.Gone:
-			return fmt.Errorf("job %v held the unique key, and was deleted since", e.ID)
+			return declined("Job %v held the unique key, and was deleted since.", e.ID)
 		case e.Duplicate:
-			return fmt.Errorf("job %v holds the unique key", e.ID)
+			return declined("Job %v holds the unique key.", e.ID)
 		}
 		out.Told, out.n = "Job "+e.ID.String()+" is enqueued.", 1
 		return nil

@@ -41,7 +41,7 @@ func ofSchedule(done string, do func(*errand.Schedules, context.Context, string)
 				return err
 			case e.Duplicate:
 				out.At, out.job = "job/"+e.ID.String(), e.ID
-				return errors.New("job " + e.ID.String() + " holds the unique key of the schedule's jobs")
+				return declined("Job %v holds the unique key of the schedule's jobs.", e.ID)
 			}
 			out.Told, out.At, out.job, out.n = "Job "+e.ID.String()+" is enqueued.", "job/"+e.ID.String(), e.ID, 1
 			return nil

@@ -77,7 +77,7 @@ func TestEnqueue(t *testing.T) {
 		info.State != errand.Scheduled || !strings.Contains(out, "job/"+info.ID.String()) {
 		t.Errorf("%+v, %v, %s", info, err, out)
 	}
-	confirm(t, h, asks(t, h, f), "Nothing was done.", "job "+info.ID.String()+" holds the unique key")
+	confirm(t, h, asks(t, h, f), "Nothing was done.", "Job "+info.ID.String()+" holds the unique key.")
 }
 
 // fields are those of the form of a job, without what is hidden.

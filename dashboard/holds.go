@@ -3,7 +3,6 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/url"
 	"slices"
 	"strconv"
@@ -114,7 +113,7 @@ func release(x *request, f url.Values) (*plan, error) {
 		case err != nil:
 			return err
 		case !was:
-			return errors.New("there is no such hold any more")
+			return declined("There is no such hold any more.")
 		}
 		out.Told = "Released: " + what + "."
 		return nil
@@ -167,7 +166,7 @@ func skip(x *request, f url.Values) (*plan, error) {
 		case err != nil:
 			return err
 		case is != head:
-			return errors.New("the head of the group is another job now, or none")
+			return declined("The head of the group is another job now, or none.")
 		}
 		id, err := q.SkipHead(ctx, queue, group)
 		if err != nil {
@@ -175,7 +174,7 @@ func skip(x *request, f url.Values) (*plan, error) {
 		}
 		out.Told, out.At = "The group goes on without "+id.String()+".", "job/"+id.String()
 		if out.job = id; id != head {
-			return errors.New("somebody else has skipped " + head.String() + " at the same moment")
+			return declined("Somebody else has skipped %v at the same moment.", head)
 		}
 		return nil
 	}

@@ -49,7 +49,7 @@ func enable(x *request, f url.Values) (*plan, error) {
 		defer h.Close()
 		was, err := h.Enable(ctx, id)
 		if err == nil && !was {
-			err = errors.New("it was enabled already")
+			err = declined("It was enabled already.")
 		}
 		if err == nil {
 			out.Told = "Endpoint " + id + " is enabled."
