@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -196,7 +197,17 @@ func (e *entrance) enter(next http.Handler) http.Handler {
 		h := w.Header()
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
-		h.Set("Location", "./") // relative, as a proxy may have the dashboard under a path
+		// The way is relative, as a proxy may have the dashboard under a path.
+		if from := r.Header.Get("Sec-Fetch-Site"); from == "cross-site" || from == "same-site" {
+			// A page of another site has the link: a redirect would count as its request, and be
+			// without the cookie. A page that goes on by itself counts as ours.
+			h.Set("Refresh", "0; url=./")
+			h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+			h.Set("Content-Type", "text/html; charset=utf-8")
+			_, _ = io.WriteString(w, `<!doctype html><html lang="en"><title>errand</title><p><a href="./">To the dashboard</a></p></html>`)
+			return
+		}
+		h.Set("Location", "./")
 		w.WriteHeader(http.StatusSeeOther)
 	})
 }

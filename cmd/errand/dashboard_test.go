@@ -245,6 +245,13 @@ func TestDashboard_Cookie(t *testing.T) {
 	if len(all) != 1 || !all[0].HttpOnly || all[0].SameSite != http.SameSiteStrictMode || all[0].Path != "/" || len(all[0].Value) < 26 || all[0].MaxAge != 12*60*60 {
 		t.Errorf("cookies %+v", all)
 	}
+	// One who follows a link of another site gets a page that goes on by itself.
+	if _, err := io.WriteString(b.keyboard, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := visit(t, browser(t), b.next(t), func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }); status != 200 || !strings.Contains(text, `href="./"`) || strings.Contains(text, "<h1>") {
+		t.Errorf("from another site: %d %s", status, text)
+	}
 	h := answer.Header
 	if answer.StatusCode != 303 || h.Get("Location") != "./" || h.Get("Referrer-Policy") != "no-referrer" || h.Get("Cache-Control") != "no-store" {
 		t.Errorf("%d %v", answer.StatusCode, h)
