@@ -71,10 +71,10 @@ func (b *tab) fill(label, text string) {
 // what they are about.
 func (b *tab) confirm(press, question, sure, outcome string) {
 	b.Helper()
-	if status := b.follow(press, press); status != http.StatusOK || !b.has(question) {
+	if status := b.follow("the button that is asked back", press); status != http.StatusOK || !b.has(question) {
 		b.Fatalf("%d, without %q: %s", status, question, b.where())
 	}
-	if status := b.follow(sure, button(sure)); status != http.StatusOK || !b.has(outcome) {
+	if status := b.follow("the button that confirms: "+sure, button(sure)); status != http.StatusOK || !b.has(outcome) {
 		b.Fatalf("%d, without %q: %s", status, outcome, b.where())
 	}
 }

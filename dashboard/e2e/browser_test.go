@@ -216,7 +216,7 @@ func (b *tab) wait(what, expression string) {
 		select {
 		case <-again.C:
 		case <-until:
-			b.Fatalf("waited %v for %s: %s (%v); %s", patience, what, expression, err, b.where())
+			b.Fatalf("waited %v for %s: %s (%v); %s", patience, what, strings.TrimPrefix(expression, named), err, b.where())
 		}
 	}
 }

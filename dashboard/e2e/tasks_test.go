@@ -22,6 +22,7 @@ func TestTasks(t *testing.T) {
 	for name, do := range map[string]func(b *tab){
 		"why does this job not run": func(b *tab) {
 			b.follow("the lane that is held", link("mail · order"))
+			b.follow("those that are ready", `[...document.querySelectorAll("main dt")].find(d => d.textContent === "Ready").nextElementSibling.querySelector("a")`)
 			b.follow("the job", link(s.jobs["held"].String()))
 			b.says("Why it does not run", "audit", reversed)
 		},
