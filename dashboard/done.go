@@ -36,6 +36,9 @@ const (
 // Begun reports whether a bulk job does it.
 func (o *outcome) Begun() bool { return !o.bulk.IsZero() }
 
+// Bulk returns the ID of that bulk job.
+func (o *outcome) Bulk() string { return o.bulk.String() }
+
 // ledger keeps the questions that were asked and their outcomes: each question is answered once.
 type ledger struct {
 	mu  sync.Mutex
