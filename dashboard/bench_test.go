@@ -130,7 +130,10 @@ func stock(b *testing.B, q *errand.Queue, n int) {
 	errand.Handle(w, func(_ context.Context, j *errand.Job[letter]) error {
 		done <- struct{}{}
 		var i int
-		if _, err := fmt.Sscan(j.Args.To, &i); err != nil || i/20%2 == 0 {
+		if _, err := fmt.Sscan(j.Args.To, &i); err != nil {
+			return err
+		}
+		if i/20%2 == 0 {
 			return nil
 		}
 		return errand.Permanent(fmt.Errorf("of cause %d: %w", i%10, errors.ErrUnsupported))

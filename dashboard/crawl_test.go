@@ -79,7 +79,8 @@ func crawl(t *testing.T, h http.Handler, root string) map[string]string {
 			continue
 		}
 		status, text := get(h, at)
-		if status != 200 {
+		meanwhile := status == http.StatusConflict && strings.Contains(at, "/change?") // a probe runs just now
+		if status != 200 && !meanwhile {
 			t.Errorf("%s: %d", at, status)
 		}
 		seen[at] = text
