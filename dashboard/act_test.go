@@ -17,10 +17,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/storagetest"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/webhook"
 )
@@ -424,6 +427,33 @@ func TestAct_more(t *testing.T) {
 		t.Fatal(err)
 	}
 	confirm(t, h, f, "It has begun: 11 jobs with queue default.")
+}
+
+// slow is a store that finds no jobs by their errors, however long it is asked.
+type slow struct{ storage.Store }
+
+func (s slow) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
+	if f.Error == "" {
+		return s.Store.Jobs(ctx, f, after, limit)
+	}
+	<-ctx.Done()
+	return storage.Page{}, ctx.Err()
+}
+
+// Jobs that cannot be counted in time can be chosen all the same: the page says that.
+func TestAct_uncounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, err := errand.New(t.Context(), slow{storagetest.NewMemory().Open()}, &errand.Options{Logger: quiet, Clock: func() time.Time { return time.Now().AddDate(30, 0, 0) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer q.Close()
+		h := admin(q)
+		f := asks(t, h, url.Values{"do": {"redrive"}, "error": {"timeout"}}, "Redrive: all jobs with error timeout?", "could not be counted within 1 s")
+		if f.Get("sure") != "0+" {
+			t.Errorf("the form has %v", f)
+		}
+	})
 }
 
 // Marked jobs are changed by a bulk job, but for those that have ended meanwhile.

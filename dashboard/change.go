@@ -194,26 +194,22 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 	}
 	c, text, err := x.readChange(f, one)
 	b := errand.Bulk{Do: errand.BulkChange, Filter: in, Change: c}
-	if err == nil {
-		b.DryRun = true
-		if _, err = x.b.q.StartBulk(x.Context(), b); err != nil && !errors.Is(err, errand.ErrInvalid) {
-			return nil, err
-		}
+	if b.DryRun = true; err == nil && one != nil { // which says what is wrong
+		_, err = x.b.q.StartBulk(x.Context(), b)
+	} else if err == nil {
+		p, err = x.planMany(f, b, which, changeable[:3], "changed")
 	}
 	again := func(err error) *content { return x.again("change", m, f, err) }
-	if err != nil {
+	switch {
+	case errors.Is(err, errand.ErrInvalid):
 		return &plan{page: again(err)}, nil
-	}
-	if one == nil {
-		if p, err = x.planMany(f, b, which, changeable[:3], "changed"); err != nil || p.idle != "" {
-			return p, err
-		}
-		p.text += ": " + text
-		p.docs = changeDocs(&c)
-		return p, nil
+	case err != nil || p.idle != "":
+		return p, err
 	}
 	p.text += ": " + text
-	p.docs = changeDocs(&c)
+	if p.docs = changeDocs(&c); one == nil {
+		return p, nil
+	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		r, err := q.Change(ctx, in, c)
 		switch {

@@ -196,6 +196,9 @@ func (x *request) planOne(id errand.ID, about []errand.State, past string) (*pla
 	return p, nil
 }
 
+// countFor is how long jobs are counted. What is left of readFor is for the rest of the page.
+const countFor = readFor / 2
+
 // planMany returns the plan of a bulk job.
 func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []errand.State, past string) (*plan, error) {
 	rate := input{Name: "rate", Label: "Jobs a second", Value: strings.TrimSpace(f.Get("rate")), Hint: "as many as the rest of the work leaves room for, if empty"}
@@ -222,16 +225,25 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 			}
 		}
 	}
-	dry, err := x.b.q.StartBulk(x.Context(), b)
+	counting, stop := context.WithTimeout(x.Context(), countFor)
+	defer stop()
+	dry, err := x.b.q.StartBulk(counting, b)
+	if errors.Is(err, context.DeadlineExceeded) && x.Context().Err() == nil { // no index serves the filter
+		dry.More, err = true, nil
+		p.note = "They could not be counted within " + took(countFor) + ", as no index serves this choice. All that match will be taken."
+	}
 	if err != nil {
 		return nil, err
 	}
-	if dry.Total == 0 {
+	if dry.Total == 0 && !dry.More {
 		p.idle = "No job matches any more: none " + which + " can be " + past + "."
 		return p, nil
 	}
 	p.n, p.more, p.text = dry.Total, dry.More, plural(dry.Total, "job")+" "+which
-	if dry.More {
+	switch {
+	case dry.Total == 0:
+		p.text = "all jobs " + which
+	case dry.More:
 		p.text = "more than " + p.text
 	}
 	if len(dry.Sample) > 0 {
