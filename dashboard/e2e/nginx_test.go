@@ -115,6 +115,9 @@ func TestNginx(t *testing.T) {
 	n := js[int](b, ready)
 	s.some(3)
 	b.wait("3 more that are ready", fmt.Sprint(ready, " === ", n+3, " && ", stays))
+	b.open(root + "job/" + s.jobs["done"].String()) // plain http has no clipboard but that of a selection
+	b.click("the button that copies", button("Copy"))
+	b.wait("a copy", named+`("button", "Copy ").some(e => e.textContent === "Copied")`)
 	b.scripts(false)
 	b.open(root)
 	if status := b.follow("the button that releases", button("Release")); status != http.StatusForbidden || !b.has("Origins") {
@@ -132,5 +135,37 @@ func TestNginx(t *testing.T) {
 	b.follow("the button that releases", button("Release"))
 	if status := b.follow("the button that confirms", button("Release")); status != http.StatusOK || len(s.holds()) != before-1 {
 		t.Errorf("%d, %d holds: %s", status, len(s.holds()), b.where())
+	}
+}
+
+// Below any path, stripped or not, all links, the style, the script, forms and streams lead to
+// where they should.
+func TestMounts(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.fill()
+	for path, stripped := range map[string]bool{"/": false, "/a/": true, "/ops/errand/": false} {
+		t.Run(path, func(t *testing.T) {
+			b := newTab(t)
+			root := serve(t, dashboard.Handler(s.q, options(dashboard.Operator)), path, stripped)
+			b.crawl(root, 1, func(kind, at string) {
+				if js[int](b, `[...document.styleSheets].filter(s => s.cssRules.length > 10).length`) != 1 {
+					b.Errorf("%s: no style", at)
+				}
+				b.wait("times of "+kind, `document.getElementById("zone").checkVisibility()`) // by the script
+			})
+			for _, page := range []string{"", "job/" + s.jobs["running"].String()} {
+				b.open(root + page)
+				b.wait("a page that is live", isLive)
+			}
+			b.follow("the button that cancels", button("Cancel"))
+			b.follow("the link back", link("No"))
+			b.wait("the job", `location.href === `+quote(root+"job/"+s.jobs["running"].String()))
+			for _, at := range b.requests() {
+				if !strings.HasPrefix(at, root) && !strings.HasPrefix(at, "data:") && !strings.HasPrefix(at, "about:") {
+					t.Errorf("asked for %s", at)
+				}
+			}
+		})
 	}
 }
