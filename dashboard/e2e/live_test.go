@@ -2,10 +2,13 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +17,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // streams counts the streams of a handler, and can have it fail.
@@ -186,6 +191,53 @@ func TestLive_zone(t *testing.T) {
 	}
 	b.open(root)
 	b.wait("times in Tokyo on another page", times+`.length && `+times+`.every(t => t.endsWith(" +09:00"))`)
+}
+
+// ailing is a store whose numbers cannot be read at times.
+type ailing struct {
+	*sqlite.Store
+	ails atomic.Bool
+}
+
+func (a *ailing) Stats(ctx context.Context) ([]storage.LaneStats, error) {
+	if a.ails.Load() {
+		return nil, errors.New("disk I/O error")
+	}
+	return a.Store.Stats(ctx)
+}
+
+// Where the queue cannot be looked at, an open page goes on showing what was last there and says
+// since when, with what to do, until it can be again. Axe finds no fault in it.
+func TestLive_away(t *testing.T) {
+	t.Parallel()
+	file, err := sqlite.Open(filepath.Join(t.TempDir(), "shop.db"), &sqlite.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &ailing{Store: file}
+	q, err := errand.New(t.Context(), store, &errand.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shop{T: t, q: q, jobs: map[string]errand.ID{}}
+	t.Cleanup(func() { s.check(q.Close()) })
+	s.some(2)
+	b, j := newTab(t), newJudge()
+	b.open(s.dashboard(dashboard.Operator))
+	js[int](b, `window.stays = 1`)
+	b.wait("a page that is live", isLive)
+	store.ails.Store(true)
+	s.some(1)
+	b.wait("what is wrong", `document.querySelector("main").innerText.includes("disk I/O error") && `+stays)
+	b.says("What follows is", "errand doctor", "attic")
+	if n := js[int](b, ready); n != 2 {
+		t.Errorf("the last number is %d", n)
+	}
+	j.look(b, "front", "away")
+	b.walk("front, away")
+	store.ails.Store(false)
+	s.some(1)
+	b.wait("all that is new", ready+` === 4 && !document.querySelector("main").innerText.includes("disk I/O error") && `+stays)
 }
 
 // A redrive of 10,000 jobs is watched from its first to its last, on a page that is not loaded again.
