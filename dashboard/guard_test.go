@@ -187,3 +187,13 @@ func TestGuard_forms(t *testing.T) {
 		}
 	}
 }
+
+// Who is outside does not learn what the pages are about.
+func TestHandler_name(t *testing.T) {
+	for _, auth := range []func(*http.Request) (dashboard.Identity, error){nil, dashboard.Basic(nil)} {
+		h := dashboard.Handler(open(t), &dashboard.Options{Auth: auth, Name: "orders.db", Logger: quiet})
+		if status, text := get(h, "/"); status < 400 || strings.Contains(text, "orders") {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+}

@@ -117,6 +117,9 @@ var nav = []navItem{
 
 func (x *request) layout(title string, data any) *layout {
 	l := &layout{Up: x.up, Name: x.b.o.Name, Title: title, Who: x.who, Inside: x.who.Role > 0, Now: time.Now(), Nav: nav, Data: data}
+	if !l.Inside {
+		l.Name = "errand" // what the pages are about is for those inside
+	}
 	if x.up == "" {
 		l.Up = "./"
 	}
