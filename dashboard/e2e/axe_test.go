@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
 	"github.com/errandq/errand/dashboard"
 )
 
@@ -186,9 +187,7 @@ func (b *tab) crawl(root string, most int, each func(kind, at string)) map[strin
 			b.Errorf("%s: %d", at, status)
 			continue
 		}
-		for _, to := range b.links(root, at) {
-			todo = append(todo, to)
-		}
+		todo = append(todo, b.links(root, at)...)
 		each(kind, at)
 	}
 	return kinds

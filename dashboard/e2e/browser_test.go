@@ -290,12 +290,6 @@ func (b *tab) looks(features ...string) {
 	}
 }
 
-// wide sets the size of the page.
-func (b *tab) wide(width, height int64) {
-	b.Helper()
-	b.do("set the size", chromedp.EmulateViewport(width, height))
-}
-
 // scripts says whether pages may run scripts.
 func (b *tab) scripts(on bool) {
 	b.Helper()

@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
+
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
 	"github.com/errandq/errand/storage"

@@ -30,7 +30,7 @@ func nginx(t *testing.T, to, path string) string {
 			t.Fatal("this test needs nginx: apt-get install -y chromium nginx fonts-dejavu-core")
 		}
 	}
-	dir, err := os.MkdirTemp("", "nginx")
+	dir, err := os.MkdirTemp("", "nginx") //nolint:usetesting // others than the owner cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
