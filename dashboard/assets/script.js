@@ -62,7 +62,7 @@
 
   const zoneButton = document.getElementById("zone");
   if (zoneButton) {
-    const say = () => setText(zoneButton, "Times: " + zone);
+    const say = () => setText(zoneButton, zone === "UTC" ? "Show local times" : "Show UTC");
     zoneButton.hidden = false;
     zoneButton.addEventListener("click", () => {
       zone = zone === "UTC" ? "local" : "UTC";
