@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -155,13 +156,13 @@ func TestBasic_hash(t *testing.T) {
 		}
 	}
 	parts := strings.Split(hash, "$")
-	for _, bad := range []string{"x", "pbkdf2-sha256$0$" + parts[2] + "$" + parts[3], "pbkdf2-sha256$99999999$" + parts[2] + "$" + parts[3], "pbkdf2-sha256$1$AA$" + parts[3], "pbkdf2-sha256$1$" + parts[2] + "$AA", "sha1$1$" + parts[2] + "$" + parts[3]} {
+	for _, bad := range []string{"x", "pbkdf2-sha256$0$" + parts[2] + "$" + parts[3], "pbkdf2-sha256$599999$" + parts[2] + "$" + parts[3], "pbkdf2-sha256$99999999$" + parts[2] + "$" + parts[3], "pbkdf2-sha256$600000$AA$" + parts[3], "pbkdf2-sha256$600000$" + parts[2] + "$AA", "sha1$600000$" + parts[2] + "$" + parts[3]} {
 		panics(t, `users["ann"].hash`, func() { dashboard.Basic(map[string]dashboard.User{"ann": {Hash: bad}}) })
 	}
 	panics(t, `users["ann"].hash`, func() { dashboard.Basic(map[string]dashboard.User{"ann": {Hash: hash, Password: "a"}}) })
 }
 
-// Wrong passwords cost the address that sends them, and neither who is in nor others.
+// Wrong passwords cost the address that sends them, and neither others nor who is in.
 func TestBasic_wrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ask := basic(t, map[string]dashboard.User{"ann": {Password: "secret", Role: dashboard.Viewer}, "bob": {Password: "plain", Role: dashboard.Viewer}})
@@ -192,6 +193,42 @@ func TestBasic_wrong(t *testing.T) {
 		want("of that network", "[2001:db8::99]:1", "bob", "wrong", 429)
 		for i := range 2000 {
 			want("many addresses", "10.1."+strconv.Itoa(i/200)+"."+strconv.Itoa(i%200)+":1", "bob", "wrong", 401)
+		}
+	})
+}
+
+// Who guesses has no help from those who have entered: not from elsewhere, and few guesses from there.
+func TestBasic_guesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ask := basic(t, map[string]dashboard.User{"ann": {Password: "4711", Role: dashboard.Viewer}})
+		statuses := func(from string, n int, password string) (out []int) {
+			for range n {
+				out = append(out, ask(from, "ann", password))
+			}
+			return out
+		}
+		if got := statuses("10.0.0.1:1", 1, "4711"); got[0] != 200 {
+			t.Fatalf("ann: %v", got)
+		}
+		if got := statuses("10.6.6.6:1", 11, "0"); slices.Contains(got[:10], 429) || got[10] != 429 {
+			t.Errorf("wrong from elsewhere: %v", got)
+		}
+		if got := ask("10.6.6.6:1", "ann", "4711"); got != 429 {
+			t.Errorf("right from elsewhere, after too many: %d", got)
+		}
+		if got := statuses("10.0.0.1:1", 99, "0"); got[98] != 429 {
+			t.Errorf("wrong from there: %v", got)
+		}
+		if got := ask("10.0.0.1:1", "ann", "4711"); got != 200 {
+			t.Errorf("right from there: %d", got)
+		}
+		statuses("10.0.0.1:1", 1, "0")
+		if got := ask("10.0.0.1:1", "ann", "4711"); got != 429 {
+			t.Errorf("right from there, after 100: %d", got)
+		}
+		time.Sleep(time.Minute)
+		if got := statuses("10.0.0.1:1", 20, "4711"); slices.Contains(got, 429) {
+			t.Errorf("a minute later: %v", got)
 		}
 	})
 }

@@ -37,6 +37,7 @@ type User struct {
 const (
 	hashName   = "pbkdf2-sha256"
 	hashRounds = 600_000
+	fewRounds  = 600_000 // of hashes that are taken: the fewest that HashPassword has ever made
 	mostRounds = 10_000_000
 	hashSize   = 32
 	saltSize   = 16
@@ -84,7 +85,7 @@ func parseHash(text string) (hash, bool) {
 	h.rounds, errs[0] = strconv.Atoi(parts[1])
 	h.salt, errs[1] = base64.RawStdEncoding.DecodeString(parts[2])
 	h.key, errs[2] = base64.RawStdEncoding.DecodeString(parts[3])
-	return h, errors.Join(errs[:]...) == nil && h.rounds > 0 && h.rounds <= mostRounds && len(h.salt) >= saltSize && len(h.key) == hashSize
+	return h, errors.Join(errs[:]...) == nil && h.rounds >= fewRounds && h.rounds <= mostRounds && len(h.salt) >= saltSize && len(h.key) == hashSize
 }
 
 // fault returns what is wrong with a user, or nil.
@@ -146,11 +147,16 @@ var errTries = &AuthError{Status: http.StatusTooManyRequests, Text: "Too many pa
 // Basic lets those in who know a name of users and its password. These are sent with each request,
 // so serve the pages over https or on a loopback address only.
 //
-// From one address 10 passwords in a row may be wrong, then one each 5 s. Who has entered stays in,
-// whatever others send. All who come through one proxy have its address. Basic panics with a
-// [errand.FieldError] if a hash is not as [HashPassword] returns it.
+// From one address 10 passwords in a row may be wrong, then one each 5 s. Who has entered from an
+// address stays in there, until 100 passwords for that name from there were wrong. All who come
+// through one proxy have its address. If many passwords wait to be checked, further ones are refused
+// with 503. Basic panics with a [errand.FieldError] if a hash is not as [HashPassword] returns it.
 func Basic(users map[string]User) func(*http.Request) (Identity, error) {
-	b := &basic{users: make(map[string]*known, len(users)), secret: []byte(rand.Text()), turn: make(chan struct{}, 1)}
+	return newBasic(users).identity
+}
+
+func newBasic(users map[string]User) *basic {
+	b := &basic{users: make(map[string]*known, len(users)), secret: []byte(rand.Text()), turn: make(chan struct{}, 1), room: make(chan struct{}, mostWaiting)}
 	for name, u := range users {
 		if err := u.fault("users[" + strconv.Quote(name) + "]"); err != nil {
 			panic(err)
@@ -158,32 +164,28 @@ func Basic(users map[string]User) func(*http.Request) (Identity, error) {
 		k := &known{User: u}
 		if u.Hash != "" {
 			k.hash, _ = parseHash(u.Hash)
-			if k.hash.rounds > b.nobody.rounds { // who is not known takes as long
-				b.nobody = hash{rounds: k.hash.rounds, salt: make([]byte, saltSize)}
-			}
+			b.nobody = hash{rounds: max(b.nobody.rounds, k.hash.rounds), salt: make([]byte, saltSize)}
 		}
 		b.users[name] = k
 	}
-	return b.identity
+	return b
 }
 
 // basic is what [Basic] keeps.
 type basic struct {
 	users  map[string]*known
-	nobody hash   // what passwords of those without a hash are checked against; zero if nobody has one
+	nobody hash   // of as many rounds as the user with most has; zero if nobody has a hash
 	secret []byte // of this process
 	turn   chan struct{}
+	room   chan struct{} // of those who wait for their turn, or have it
 	tries  tries
+	seats  seats
 }
 
 // known is a user.
 type known struct {
 	User
 	hash hash
-
-	mu sync.Mutex
-	// The MAC of the password that was right, so that the hash is computed once, or nil.
-	right []byte
 }
 
 func (b *basic) identity(r *http.Request) (Identity, error) {
@@ -195,41 +197,105 @@ func (b *basic) identity(r *http.Request) (Identity, error) {
 	mac := hmac.New(sha256.New, b.secret)
 	mac.Write([]byte(password))
 	sum := mac.Sum(nil)
-	if u != nil && u.entered(sum) {
+	from, _ := peer(r)
+	at := place{name, networkOf(from)}
+	if u != nil && b.seats.has(at, sum) {
 		return Identity{Name: name, Role: u.Role}, nil
 	}
-	from, _ := peer(r)
 	if !b.tries.take(from) {
 		return Identity{}, errTries
 	}
 	ok, err := b.check(r.Context(), u, password)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoRoom): // it was not looked at, and nobody has waited
+		b.tries.giveBack(from)
+		return Identity{}, errWaiting
+	case errors.Is(err, context.DeadlineExceeded):
+		return Identity{}, errWaiting
+	case err != nil:
 		return Identity{}, err
-	}
-	if !ok {
+	case !ok:
 		return Identity{}, errUnknown
 	}
 	b.tries.giveBack(from)
-	u.mu.Lock()
-	u.right = sum
-	u.mu.Unlock()
+	b.seats.take(at, sum)
 	return Identity{Name: name, Role: u.Role}, nil
 }
 
-// entered reports whether the user has entered with a password of this MAC.
-func (u *known) entered(sum []byte) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.right != nil && subtle.ConstantTimeCompare(u.right, sum) == 1
+// place is a user at a network.
+type place struct {
+	name string
+	from netip.Prefix
 }
+
+// seat is who has entered from a place, so that the hash is computed once.
+type seat struct {
+	right []byte // the MAC of the password
+	wrong int    // how many passwords from there were others since
+}
+
+// Bounds of seats. Somebody else may send passwords from the same place, such as a proxy: after
+// mostWrong wrong ones the next is hashed, and counts as any other.
+const (
+	mostSeats = 1000
+	mostWrong = 100
+)
+
+// seats are those who have entered.
+type seats struct {
+	mu sync.Mutex
+	by map[place]*seat
+}
+
+// has reports whether a user has entered from a place with a password of this MAC.
+func (s *seats) has(at place, sum []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.by[at]
+	if one == nil || subtle.ConstantTimeCompare(one.right, sum) == 1 {
+		return one != nil
+	}
+	if one.wrong++; one.wrong >= mostWrong {
+		delete(s.by, at)
+	}
+	return false
+}
+
+// take keeps that a user has entered. If there are too many, another has to be hashed again.
+func (s *seats) take(at place, sum []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.by == nil {
+		s.by = map[place]*seat{}
+	}
+	for other := range s.by {
+		if len(s.by) < mostSeats {
+			break
+		}
+		delete(s.by, other)
+	}
+	s.by[at] = &seat{right: sum}
+}
+
+// Bounds of those who wait until their password is hashed.
+const (
+	mostWaiting = 8
+	waitFor     = 5 * time.Second
+)
+
+// errNoRoom: too many wait already.
+var errNoRoom = errors.New("too many passwords wait")
+
+var errWaiting = &AuthError{Status: http.StatusServiceUnavailable, Text: "Too many passwords wait to be checked.",
+	Remedy: "Try again in some seconds. If this goes on, somebody may be guessing passwords; who has entered stays in."}
 
 // check reports whether a password is that of u, which is nil if there is no such user. The time
 // that it takes tells neither. One password at a time is hashed, so that many do not take all
-// processors. An error is that of ctx.
+// processors. An error is errNoRoom, that of ctx, or that of waiting for too long.
 func (b *basic) check(ctx context.Context, u *known, password string) (bool, error) {
 	var k known
 	if u != nil {
-		k.User, k.hash = u.User, u.hash
+		k = *u
 	}
 	given, want := sha256.Sum256([]byte(password)), sha256.Sum256([]byte(k.Password))
 	ok := subtle.ConstantTimeCompare(given[:], want[:]) == 1 && k.Password != ""
@@ -237,16 +303,31 @@ func (b *basic) check(ctx context.Context, u *known, password string) (bool, err
 		return ok, nil
 	}
 	select {
+	case b.room <- struct{}{}:
+		defer func() { <-b.room }()
+	default:
+		return false, errNoRoom
+	}
+	ctx, stop := context.WithTimeout(ctx, waitFor)
+	defer stop()
+	select {
 	case b.turn <- struct{}{}:
 		defer func() { <-b.turn }()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	if k.hash.rounds == 0 {
-		b.nobody.of(password)
-		return ok, nil
+	if k.hash.rounds >= fewRounds {
+		ok = subtle.ConstantTimeCompare(k.hash.of(password), k.hash.key) == 1
 	}
-	return subtle.ConstantTimeCompare(k.hash.of(password), k.hash.key) == 1, nil
+	if rest := b.rest(&k); rest.rounds > 0 {
+		rest.of(password)
+	}
+	return ok, nil
+}
+
+// rest is what is computed after the hash of a user, so that all together take as long.
+func (b *basic) rest(k *known) *hash {
+	return &hash{rounds: b.nobody.rounds - k.hash.rounds, salt: b.nobody.salt}
 }
 
 // How often passwords from an address may be wrong.
@@ -262,8 +343,8 @@ type tries struct {
 	by map[netip.Prefix]time.Time // when all that were wrong are forgotten
 }
 
-// of returns the network of an address that one may have alone.
-func (*tries) of(a netip.Addr) netip.Prefix {
+// networkOf returns the network of an address that one may have alone.
+func networkOf(a netip.Addr) netip.Prefix {
 	bits := 64
 	if a.Is4() {
 		bits = 32
@@ -276,7 +357,7 @@ func (*tries) of(a netip.Addr) netip.Prefix {
 func (t *tries) take(a netip.Addr) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	from, now := t.of(a), time.Now()
+	from, now := networkOf(a), time.Now()
 	until := t.by[from]
 	if until.Before(now) {
 		until = now
@@ -313,7 +394,7 @@ func (t *tries) forget(now time.Time) {
 func (t *tries) giveBack(a netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if from := t.of(a); !t.by[from].IsZero() {
+	if from := networkOf(a); !t.by[from].IsZero() {
 		t.by[from] = t.by[from].Add(-oneTryEach)
 	}
 }

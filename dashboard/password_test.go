@@ -1,9 +1,18 @@
 package dashboard
 
 import (
+	"context"
+	"encoding/base64"
 	"encoding/binary"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // However many addresses send wrong passwords, few are kept.
@@ -18,5 +27,75 @@ func TestTries_bound(t *testing.T) {
 	}
 	if n := len(all.by); n > mostAddresses {
 		t.Errorf("%d addresses are kept", n)
+	}
+}
+
+// However many have entered, few are kept.
+func TestSeats_bound(t *testing.T) {
+	var all seats
+	for i := range 3 * mostSeats {
+		at := place{name: strconv.Itoa(i)}
+		if all.take(at, []byte("a")); !all.has(at, []byte("a")) {
+			t.Fatalf("user %d has not entered", i)
+		}
+	}
+	if n := len(all.by); n > mostSeats {
+		t.Errorf("%d are kept", n)
+	}
+}
+
+// handMade returns a hash of so many rounds. No password is right.
+func handMade(rounds int) string {
+	text := base64.RawStdEncoding.EncodeToString
+	return strings.Join([]string{hashName, strconv.Itoa(rounds), text(make([]byte, saltSize)), text(make([]byte, hashSize))}, "$")
+}
+
+// Few wait for their turn, and not for long. Who is refused at once has not tried.
+func TestBasic_waits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBasic(map[string]User{"ann": {Hash: handMade(fewRounds)}})
+		b.turn <- struct{}{} // somebody who has it
+		ask := func(from string) error {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.RemoteAddr = from
+			r.SetBasicAuth("ann", "a")
+			_, err := b.identity(r)
+			return err
+		}
+		ended := make(chan error, mostWaiting)
+		began := time.Now()
+		for range mostWaiting {
+			go func() { ended <- ask("10.0.0.1:1") }()
+		}
+		synctest.Wait()
+		for range 2 * mostTries {
+			if err := ask("10.0.0.2:1"); !errors.Is(err, errWaiting) || time.Since(began) > 0 {
+				t.Errorf("without room: %v after %v", err, time.Since(began))
+			}
+		}
+		for range mostWaiting {
+			if err := <-ended; !errors.Is(err, errWaiting) || time.Since(began) != waitFor {
+				t.Errorf("in vain: %v after %v", err, time.Since(began))
+			}
+		}
+		if n := len(b.room); n > 0 {
+			t.Errorf("%d wait still", n)
+		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if _, err := b.check(gone, b.users["ann"], "a"); !errors.Is(err, context.Canceled) {
+			t.Errorf("who has gone: %v", err)
+		}
+	})
+}
+
+// Each check computes as many rounds, whoever it is.
+func TestBasic_rounds(t *testing.T) {
+	b := newBasic(map[string]User{"ann": {Hash: handMade(fewRounds)}, "bob": {Hash: handMade(fewRounds + 9)}, "eve": {Password: "a"}})
+	b.users["nobody"] = &known{}
+	for name, u := range b.users {
+		if n := u.hash.rounds + b.rest(u).rounds; n != fewRounds+9 {
+			t.Errorf("%s: %d rounds", name, n)
+		}
 	}
 }
