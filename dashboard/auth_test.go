@@ -243,6 +243,9 @@ func TestReadUsers(t *testing.T) {
 	if err != nil || len(users) != 2 || users["ann"] != (dashboard.User{Hash: hash, Role: dashboard.Admin}) || users["bob"].Role != dashboard.Viewer {
 		t.Errorf("%v, %v", users, err)
 	}
+	if users, err := dashboard.ReadUsers(strings.NewReader(strings.Repeat("#\n", 1<<19-100) + "ann:admin:" + hash)); err != nil || len(users) != 1 {
+		t.Errorf("of nearly 1 MiB: %v, %v", users, err)
+	}
 	for text, want := range map[string]string{
 		"ann":                       "line 1",
 		"\nann:admin":               "line 2",
@@ -254,6 +257,7 @@ func TestReadUsers(t *testing.T) {
 		strings.Repeat("a", 70_000): "token too long",
 		"ann:admin:plain":           "HashPassword",
 		strings.Repeat("ann:admin:"+hash+"\n", 2): "line 2",
+		strings.Repeat("#\n", 1<<19) + "#":        "at most 1 MiB",
 	} {
 		if _, err := dashboard.ReadUsers(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "pbkdf2") {
 			t.Errorf("%.40q: %v", text, err)

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/pbkdf2"
@@ -107,10 +108,18 @@ const mostUsers = 1 << 20
 
 // ReadUsers reads users, one a line, as "name:role:hash", with a hash of [HashPassword]. Lines that
 // are empty or begin with # are passed over. It returns a [errand.FieldError] that names the line
-// for one that is not so, and for a name that is there twice. No error has a hash.
+// for one that is not so, and for a name that is there twice, and one if there is more than 1 MiB.
+// No error has a hash.
 func ReadUsers(r io.Reader) (map[string]User, error) {
+	all, err := io.ReadAll(io.LimitReader(r, mostUsers+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(all) > mostUsers:
+		return nil, &errand.FieldError{Field: "users", Value: len(all), Limit: "must have at most 1 MiB"}
+	}
 	users := map[string]User{}
-	lines := bufio.NewScanner(io.LimitReader(r, mostUsers+1))
+	lines := bufio.NewScanner(bytes.NewReader(all))
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
 		if line == "" || strings.HasPrefix(line, "#") {
