@@ -712,7 +712,7 @@ func TestAct_readOnly(t *testing.T) {
 		h   http.Handler
 		why string
 	}{
-		"by option":   {dashboard.Handler(writer, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: quiet, ReadOnly: true}), "dashboard.Options.ReadOnly is set"},
+		"by option":   {dashboard.Handler(writer, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: quiet, ReadOnly: true}), "sets dashboard.Options.ReadOnly"},
 		"by its file": {dashboard.Handler(reader, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: quiet}), "open for reading only"},
 	} {
 		for _, page := range []string{"", "jobs", "groups", "lanes", "job/" + dead.String(), "schedule?name=night"} {

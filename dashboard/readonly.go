@@ -13,7 +13,7 @@ import (
 func (b *board) frozen(ctx context.Context) string {
 	switch {
 	case b.o.ReadOnly:
-		return "This dashboard is for reading only: dashboard.Options.ReadOnly is set."
+		return "This dashboard is for reading only: errand dashboard runs with --read-only, or the program sets dashboard.Options.ReadOnly."
 	case b.o.Writer != nil:
 		return ""
 	}
