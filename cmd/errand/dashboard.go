@@ -95,6 +95,13 @@ see if there is a proxy or a tunnel.`,
 // entrance checks the flags, and returns who may enter.
 func (f *dashboardFlags) entrance(ctx context.Context) (*entrance, error) {
 	e := &entrance{role: f.role, name: userName()}
+	if f.cert != "" {
+		cert, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		e.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	}
 	for _, h := range f.hosts {
 		if err := e.allow(h); err != nil {
 			return nil, err
@@ -115,13 +122,6 @@ func (f *dashboardFlags) entrance(ctx context.Context) (*entrance, error) {
 			return nil, fmt.Errorf("--listen %s: %w", f.listen, err)
 		}
 		f.listen = at.String() // and not what the name stands for later
-	}
-	if f.cert != "" {
-		cert, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
-		}
-		e.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	}
 	return e, ctx.Err()
 }

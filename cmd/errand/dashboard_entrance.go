@@ -68,14 +68,17 @@ func (k keys) good(secret string) bool {
 	return ok && time.Now().Before(until)
 }
 
-// allow adds a host that people see.
+// allow adds a host that people see. The certificate is there before, if there is one.
 func (e *entrance) allow(host string) error {
 	u, err := url.Parse("http://" + host)
 	if err != nil || u.Host != host || u.Hostname() == "" || u.User != nil {
 		return fmt.Errorf("--host %q: must be a name, as ops.example.com, with a port if it is not the usual one", host)
 	}
 	e.hosts = append(e.hosts, strings.ToLower(u.Hostname()))
-	e.origins = append(e.origins, "http://"+host, "https://"+host)
+	if e.tls == nil { // a proxy may add https, or not
+		e.origins = append(e.origins, "http://"+host)
+	}
+	e.origins = append(e.origins, "https://"+host)
 	return nil
 }
 

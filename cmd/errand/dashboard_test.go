@@ -333,6 +333,21 @@ func TestDashboard_Host(t *testing.T) {
 	}
 }
 
+// With a certificate only pages of https may send forms.
+func TestDashboard_HostTLS(t *testing.T) {
+	for want, config := range map[string]*tls.Config{"https://ops.example.com": {}, "http://ops.example.com https://ops.example.com": nil} {
+		e := &entrance{tls: config}
+		if err := e.allow("ops.example.com"); err != nil || strings.Join(e.origins, " ") != want {
+			t.Errorf("%v, %v: want %s", e.origins, err, want)
+		}
+	}
+	cert, key, _ := certificate(t)
+	f := &dashboardFlags{listen: "127.0.0.1:0", hosts: []string{"ops.example.com"}, cert: cert, key: key}
+	if e, err := f.entrance(t.Context()); err != nil || len(e.origins) != 1 {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
 // A socket is for this user alone, takes the place of one that was left, and of nothing else.
 func TestDashboard_Socket(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -429,30 +444,38 @@ func TestDashboard_Auth(t *testing.T) {
 	b.end(t)
 }
 
-// With a certificate it serves https, and its cookie is for that alone.
-func TestDashboard_TLS(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// certificate writes a certificate of this machine and its key.
+func certificate(t *testing.T) (cert, key string, known *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, block := range map[string]*pem.Block{"cert": {Type: "CERTIFICATE", Bytes: der}, "key": {Type: "PRIVATE KEY", Bytes: private}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+	cert, key = filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b := serveBoard(t, boardFile(t), "--tls-cert", filepath.Join(dir, "cert"), "--tls-key", filepath.Join(dir, "key"))
-	known := x509.NewCertPool()
+	known = x509.NewCertPool()
 	known.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return cert, key, known
+}
+
+// With a certificate it serves https, and its cookie is for that alone.
+func TestDashboard_TLS(t *testing.T) {
+	cert, key, known := certificate(t)
+	b := serveBoard(t, boardFile(t), "--tls-cert", cert, "--tls-key", key)
 	c := browser(t)
 	c.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: known}
 	c.CheckRedirect = func(r *http.Request, _ []*http.Request) error {
@@ -578,7 +601,7 @@ func TestDashboard_Writes(t *testing.T) {
 				t.Errorf("%d %s", status, text)
 			}
 			asked, text := send(t, c, b.root()+"act", release)
-			if (asked == 200) == readOnly {
+			if (asked == 200) == readOnly || strings.Contains(text, "--read-only") != readOnly {
 				t.Errorf("asked: %d %s", asked, text)
 			}
 			if files(t, path) != before {
