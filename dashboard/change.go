@@ -51,7 +51,7 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, which string) *f
 	m.Text, m.At = "job "+one.ID.String()+", "+one.Kind+" in "+one.Queue+", "+string(one.State), "job/"+one.ID.String()
 	was := f.Get("of-was") // as the form was when it was first shown
 	if !typed {
-		was = x.b.was(x.jobFacts(one))
+		was = x.b.was(x.b.jobWas(one))
 		m.Hidden = append(m.Hidden, [2]string{"of-was", was})
 	}
 	m.Hidden = append(m.Hidden, [2]string{"was", was})
@@ -127,7 +127,7 @@ func (x *request) readChange(f url.Values, one *errand.JobInfo) (c errand.JobCha
 	if s := r.text("policy"); s != "" {
 		doc := r.json("policy")
 		old := was.Get("policy")
-		if own := []byte(policyText(&is)); doc != nil && (one == nil || !bytes.Equal(compact(doc), compact(own)) && x.b.secretWas(doc) != old) {
+		if own := []byte(policyText(&is)); doc != nil && (one == nil || !bytes.Equal(compact(doc), compact(own)) && x.b.policyWas(is.ID, doc) != old) {
 			d, err := policy.ParseDocument(doc, policy.ProfileQueue)
 			if err != nil {
 				r.fault("policy", string(doc), "must be a policy: "+err.Error())
@@ -138,7 +138,7 @@ func (x *request) readChange(f url.Values, one *errand.JobInfo) (c errand.JobCha
 	}
 	if f.Has("args") && one != nil {
 		doc := r.json("args")
-		if doc != nil && !bytes.Equal(compact(doc), compact(one.Args)) && x.b.secretWas(doc) != was.Get("args") {
+		if doc != nil && !bytes.Equal(compact(doc), compact(one.Args)) && x.b.argsWas(one.ID, doc) != was.Get("args") {
 			c.Args = errand.RawArgs{OfKind: one.Kind, JSON: doc}
 			all = append(all, "args")
 		}

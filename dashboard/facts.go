@@ -7,7 +7,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,9 +25,11 @@ type fact struct {
 // change is a fact that is another one now.
 type factChange struct{ Name, Was, Is string }
 
-// secretWas returns a value by which a change of a secret is seen, and that tells nothing of it.
-func (b *board) secretWas(doc []byte) string {
+// secretWas returns a value by which a change of a secret is seen, and that tells nothing of it. The
+// values of others, which have another name, are others: nobody can try a guess with them.
+func (b *board) secretWas(name string, doc []byte) string {
 	m := hmac.New(sha256.New, b.salt)
+	fmt.Fprintf(m, "%d %s ", len(name), name)
 	m.Write(compact(doc))
 	return hex.EncodeToString(m.Sum(nil)[:12])
 }
@@ -35,7 +39,7 @@ func newSalt() []byte { return []byte(rand.Text()) }
 
 // was returns facts for a form.
 func (b *board) was(facts []fact) string {
-	v := url.Values{"": {b.secretWas(nil)}}
+	v := url.Values{"": {b.secretWas("", nil)}}
 	for _, f := range facts {
 		v.Set(f.name, f.value)
 	}
@@ -45,7 +49,7 @@ func (b *board) was(facts []fact) string {
 // readWas reads what was returns, nil if another handler has made it.
 func (b *board) readWas(was string) url.Values {
 	v, err := url.ParseQuery(was)
-	if err != nil || v.Get("") != b.secretWas(nil) {
+	if err != nil || v.Get("") != b.secretWas("", nil) {
 		return nil
 	}
 	return v
@@ -68,26 +72,41 @@ func (x *request) changed(facts []fact, was string) (all []factChange) {
 	return all
 }
 
-// jobFacts are what a deed on a job depends on.
+// jobFacts are what a deed on a job depends on, as somebody may see them.
 func (x *request) jobFacts(j *errand.JobInfo) []fact {
+	all := x.b.jobWas(j)
+	if args, note, err := x.args(j.Kind, j.Args); err == nil && note == "" && args != "" {
+		all[slices.IndexFunc(all, func(f fact) bool { return f.name == "args" })].shown = args
+	}
+	return all
+}
+
+// jobWas is jobFacts for a form, without what is shown of args.
+func (b *board) jobWas(j *errand.JobInfo) []fact {
 	due := ""
 	if !j.DueAt.IsZero() {
 		due = j.DueAt.UTC().Format(time.RFC3339Nano)
 	}
-	all := []fact{
+	own := policyText(j)
+	return []fact{
 		{"state", string(j.State), ""},
 		{"attempt", strconv.Itoa(j.Attempt), ""},
 		{"due", due, ""},
 		{"queue", j.Queue, ""},
 		{"priority", strconv.Itoa(j.Priority), ""},
+		{"args", b.argsWas(j.ID, j.Args), "changed"},
+		{"policy", b.policyWas(j.ID, []byte(own)), cmp.Or(own, "none of its own")},
 	}
-	args, note, err := x.args(j.Kind, j.Args)
-	if err != nil || note != "" {
-		args = "changed"
-	}
-	all = append(all, fact{"args", x.b.secretWas(j.Args), cmp.Or(args, "changed")})
-	own := policyText(j)
-	return append(all, fact{"policy", x.b.secretWas([]byte(own)), cmp.Or(own, "none of its own")})
+}
+
+// argsWas is secretWas of the args of a job.
+func (b *board) argsWas(id errand.ID, doc []byte) string {
+	return b.secretWas("args "+id.String(), doc)
+}
+
+// policyWas is secretWas of the job's own policy.
+func (b *board) policyWas(id errand.ID, doc []byte) string {
+	return b.secretWas("policy "+id.String(), doc)
 }
 
 // policyText returns the job's own policy as JSON, empty if it has none.
@@ -114,7 +133,7 @@ func scheduleFacts(b *board, s *errand.ScheduleInfo) []fact {
 		{"zone", s.Zone, ""},
 		{"kind", s.Kind, ""},
 		{"paused", strconv.FormatBool(s.Paused), ""},
-		{"args", b.secretWas(s.Args), "changed"},
-		{"options", b.secretWas(options), "changed"},
+		{"args", b.secretWas("args of schedule "+s.Name, s.Args), "changed"},
+		{"options", b.secretWas("options of schedule "+s.Name, options), "changed"},
 	}
 }

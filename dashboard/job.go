@@ -58,7 +58,7 @@ func job(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &jobData{JobInfo: info, Viewer: x.who.Role < Operator, Was: x.b.was(x.jobFacts(&info)), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
+	d := &jobData{JobInfo: info, Viewer: x.who.Role < Operator, Was: x.b.was(x.b.jobWas(&info)), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
 	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (x *request) noJob(id errand.ID) error {
 
 // visibleJob returns a job without what the role may not see.
 func (x *request) visibleJob(j errand.JobInfo) (_ errand.JobInfo, err error) {
-	j.Checkpoint, j.Result = x.rawJSON(j.Checkpoint), x.rawJSON(j.Result)
+	j.Checkpoint, j.Result = x.visible(j.Checkpoint), x.visible(j.Result)
 	j.History = slices.Clone(j.History)
 	for i := range j.History {
 		if j.History[i].Args, _, err = x.rawArgs(j.Kind, j.History[i].Args); err != nil {

@@ -7,18 +7,6 @@ import (
 	"github.com/errandq/errand"
 )
 
-// rawJSON returns JSON that a producer has given as somebody may see it: nothing, or redacted, or
-// byte for byte.
-func (x *request) rawJSON(doc []byte) json.RawMessage {
-	switch {
-	case len(doc) == 0 || x.who.Role < Operator:
-		return nil
-	case x.who.Role < Admin:
-		return json.RawMessage(x.shown(doc))
-	}
-	return doc
-}
-
 // joined is a struct with the fields of another one, or of a map, in one object of JSON.
 type joined struct{ of, more any }
 

@@ -288,25 +288,56 @@ func (x *request) args(kind string, doc json.RawMessage) (text, note string, err
 	return indented(doc), note, err
 }
 
-// shown returns what somebody may see of JSON that is no args, such as a result or the body of a
-// message: nothing, or redacted by names, or all.
-func (x *request) shown(doc []byte) string {
+// visible returns what somebody may see of JSON that is no args, such as a result or the body of a
+// message: nothing, or redacted by names, or byte for byte.
+func (x *request) visible(doc []byte) json.RawMessage {
 	switch {
 	case len(doc) == 0 || x.who.Role < Operator:
-		return ""
+		return nil
 	case x.who.Role == Operator:
-		doc = redact(doc, x.b.keys, nil, false)
+		return redact(doc, x.b.keys, nil, false)
 	}
-	return indented(doc)
+	return doc
 }
 
-// indented returns JSON for people: each token stays as it is.
+// shown is visible for people.
+func (x *request) shown(doc []byte) string { return indented(x.visible(doc)) }
+
+// indented returns JSON for people: each token stays as it is. What indents would make more than
+// four times as long, as it is nested deeply, stays as it is too.
 func indented(doc []byte) string {
 	var b bytes.Buffer
-	if json.Indent(&b, doc, "", "  ") != nil { // no JSON
+	if indentSize(doc) > 4*len(doc)+4<<10 || json.Indent(&b, doc, "", "  ") != nil { // no JSON
 		return string(doc)
 	}
 	return b.String()
+}
+
+// indentSize returns at least how many bytes JSON has with indents.
+func indentSize(doc []byte) (n int) {
+	depth, text := 0, false
+	for i := 0; i < len(doc); i++ {
+		n++
+		switch c := doc[i]; {
+		case text && c == '\\':
+			n++
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			depth++
+			n += 1 + 2*depth
+		case c == '}' || c == ']':
+			depth--
+			n += 1 + 2*depth
+		case c == ',':
+			n += 1 + 2*depth
+		case c == ':':
+			n++
+		}
+	}
+	return n
 }
 
 // hides reports whether the value of a header is hidden from somebody.

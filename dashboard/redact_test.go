@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"html"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
@@ -132,4 +134,54 @@ func TestHandler_hidden(t *testing.T) {
 	}()
 	dashboard.Handler(open(t), &dashboard.Options{Auth: dashboard.Anyone(dashboard.Viewer), Hidden: []string{"mail", "-_"}})
 	t.Error("no panic")
+}
+
+// What is nested deeply is shown without indents, that would be far longer than the JSON.
+func TestJob_deep(t *testing.T) {
+	q := open(t)
+	const depth = 4000
+	doc := strings.Repeat("[", depth) + strings.Repeat("0,", depth) + "0" + strings.Repeat("]", depth)
+	id := add(t, q, errand.RawArgs{OfKind: "deep", JSON: []byte(doc)}, nil)
+	flat := add(t, q, errand.RawArgs{OfKind: "deep", JSON: []byte(`{"a":[1,{"b":"c"}]}`)}, nil)
+	h := admin(q)
+	for _, at := range []string{"/x/job/" + id.String(), "/x/change?id=" + id.String(), "/x/act?do=run&id=" + id.String(), "/x/job/" + id.String() + "?format=json"} {
+		if _, text := get(h, at); len(text) > 10*len(doc) {
+			t.Errorf("%s has %d bytes, the args %d", at, len(text), len(doc))
+		}
+	}
+	if _, text := get(h, "/x/job/"+flat.String()); !strings.Contains(html.UnescapeString(text), "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"c\"\n    }\n  ]\n}") {
+		t.Errorf("without indents: %s", text)
+	}
+}
+
+// An operator cannot ask whether a guess of hidden args is right: what forms carry to see changes
+// says nothing about another value, and differs from job to job.
+func TestChange_guess(t *testing.T) {
+	q := open(t)
+	secret := errand.RawArgs{OfKind: "pay", JSON: []byte(`{"pin":"8391"}`)}
+	id := add(t, q, secret, &errand.JobOptions{Delay: time.Hour})
+	same := add(t, q, secret, &errand.JobOptions{Delay: time.Hour})
+	h := dashboard.Handler(q, &dashboard.Options{Logger: quiet, Auth: who("ann", dashboard.Operator)})
+	was := func(id errand.ID) url.Values {
+		_, text := get(h, "/x/change?id="+id.String())
+		v, err := url.ParseQuery(formOf(text).Get("of-was"))
+		if err != nil || v.Get("args") == "" {
+			t.Fatalf("%v %v: %s", v, err, text)
+		}
+		return v
+	}
+	mine := was(id)
+	if mine.Get("args") == was(same).Get("args") {
+		t.Error("jobs show that their args are equal")
+	}
+	mine.Set("policy", mine.Get("args"))
+	for _, guess := range []string{`{"pin":"8390"}`, string(secret.JSON)} {
+		status, text := post(h, "/x/act", url.Values{"do": {"change"}, "form": {"1"}, "of-id": {id.String()}, "of-was": {mine.Encode()}, "policy": {guess}})
+		if status != 200 && status != 400 {
+			t.Fatalf("%d %s", status, text)
+		}
+		if !strings.Contains(text, "must be a policy") {
+			t.Errorf("%s: %s", guess, text)
+		}
+	}
 }
