@@ -58,6 +58,7 @@ func job(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
+	info.Unique = x.uniqueKey(info.Unique)
 	d := &jobData{JobInfo: info, Viewer: x.who.Role < Operator, Was: x.b.was(x.b.jobWas(&info)), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
 	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {
 		return nil, err
@@ -153,6 +154,24 @@ func (x *request) visibleJob(j errand.JobInfo) (_ errand.JobInfo, err error) {
 	return j, err
 }
 
+// uniqueKey returns a unique key without the hash of args that it is if [errand.Unique] has ByArgs:
+// who may not see them could try guesses with it.
+func (x *request) uniqueKey(key string) string {
+	if x.who.Role < Admin && strings.HasPrefix(key, "sha256:") {
+		return "sha256:" + hidden
+	}
+	return key
+}
+
+// listed returns jobs of a list without what the role may not see.
+func (x *request) listed(all []errand.JobInfo) []errand.JobInfo {
+	all = append([]errand.JobInfo{}, all...)
+	for i := range all {
+		all[i].Unique = x.uniqueKey(all[i].Unique)
+	}
+	return all
+}
+
 // visibleHeaders returns headers as the role may see them.
 func (x *request) visibleHeaders(all map[string]string) map[string]string {
 	if x.who.Role < Operator || len(all) == 0 {
@@ -192,16 +211,55 @@ type messageView struct {
 }
 
 // setBody sets what somebody may see of a body.
-func (x *request) setBody(m *messageView, body []byte) {
-	m.Text = x.shown(body)
+func (x *request) setBody(m *messageView, body []byte) { x.setVisible(m, body, x.visible(body)) }
+
+func (x *request) setVisible(m *messageView, body, shown []byte) {
+	m.Text = indented(shown)
 	switch {
 	case x.who.Role < Admin:
-		m.Body = m.Text
+		m.Body = string(shown)
 	case utf8.Valid(body):
 		m.Body = string(body)
 	default:
 		m.BodyBase64, m.Text = body, plural(int64(len(body)), "byte")+" that are no text"
 	}
+}
+
+// setMessage sets what somebody may see of the message of a topic. For a subscription to a kind, the
+// body is the args, or a part of them: an operator sees what args show.
+func (x *request) setMessage(m *messageView, kind string, of *topic.Message) error {
+	if x.who.Role < Operator {
+		return nil
+	}
+	var paths []string
+	known := true
+	if kind != webhookKind && x.who.Role < Admin {
+		var err error
+		if paths, known, err = x.b.secrets.of(x.Context(), kind); err != nil {
+			return err
+		}
+	}
+	secret := func(names ...string) bool { return !known || reaches(paths, names...) }
+	m.Subject, m.Attributes = of.Subject, map[string]string{}
+	if m.Subject != "" && secret("subject") {
+		m.Subject = hidden
+	}
+	for name, a := range of.Attributes {
+		m.Attributes[name] = x.headerValue(name, a.Value)
+		if secret("attributes", name, "Value") {
+			m.Attributes[name] = hidden
+		}
+	}
+	shown := of.Body
+	switch {
+	case len(of.Body) == 0 || x.who.Role == Admin:
+	case known && secret("message"):
+		shown = []byte(`"` + hidden + `"`)
+	default:
+		shown = redact(of.Body, x.b.keys, paths, !known)
+	}
+	x.setVisible(m, of.Body, shown)
+	return nil
 }
 
 // message returns the message that a job delivers, nil if it delivers none.
@@ -222,14 +280,7 @@ func (x *request) message(j *errand.JobInfo) (m *messageView, err error) {
 			d, err := t.Delivery(x.Context(), j.ID)
 			if err == nil {
 				m = &messageView{ID: d.Message.ID, Topic: d.Topic, Sub: d.Subscription, To: d.Endpoint, URL: d.URL, At: d.PublishedAt.UTC()}
-				x.setBody(m, d.Message.Body)
-				if x.who.Role >= Operator {
-					m.Subject = d.Message.Subject
-					m.Attributes = map[string]string{}
-					for name, a := range d.Message.Attributes {
-						m.Attributes[name] = x.headerValue(name, a.Value)
-					}
-				}
+				err = x.setMessage(m, j.Kind, &d.Message)
 			}
 			return err
 		})

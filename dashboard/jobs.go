@@ -117,6 +117,7 @@ func jobs(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
+	page.Jobs = x.listed(page.Jobs)
 	l, err := x.look()
 	if err != nil {
 		return nil, err

@@ -83,12 +83,8 @@ func redact(doc []byte, k keys, paths []string, all bool) []byte {
 		return []byte(`"` + hidden + `"`)
 	}
 	r := redactor{keys: k, all: all, doc: doc}
-	folds := make([]string, len(paths))
-	for i, p := range paths {
-		folds[i] = strings.Map(folded, p)
-	}
 	r.space()
-	r.value(folds, false)
+	r.value(foldedAll(paths), false)
 	return append(r.out, doc[r.done:]...)
 }
 
@@ -179,6 +175,26 @@ func (r *redactor) pass() {
 		}
 		r.space()
 	}
+}
+
+// reaches reports whether paths name the value that is at names, or one around it.
+func reaches(paths []string, names ...string) bool {
+	paths = foldedAll(paths)
+	for _, name := range names {
+		if slices.ContainsFunc(paths, isWhole) {
+			return true
+		}
+		paths = inside(paths, strings.Map(folded, name))
+	}
+	return slices.ContainsFunc(paths, isWhole)
+}
+
+func foldedAll(paths []string) []string {
+	folds := make([]string, len(paths))
+	for i, p := range paths {
+		folds[i] = strings.Map(folded, p)
+	}
+	return folds
 }
 
 // isWhole reports whether a path has come to its end.

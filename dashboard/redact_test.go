@@ -13,6 +13,9 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/topic"
+	"github.com/errandq/errand/topic/filter"
+	"github.com/errandq/errand/webhook"
 )
 
 type payment struct {
@@ -35,17 +38,31 @@ func (payment) Kind() string { return "payment" }
 // work runs a worker for payments until stop is called.
 func work(t *testing.T, q *errand.Queue) (stop func()) {
 	t.Helper()
+	return workOn(t, q, payment{}, func(w *errand.Worker) {
+		errand.HandleRaw(w, "raw", func(context.Context, *errand.Job[errand.RawArgs]) error { return nil })
+	})
+}
+
+// runPay runs a worker for pay until stop is called.
+func runPay(t *testing.T, q *errand.Queue) (stop func()) {
+	t.Helper()
+	return workOn(t, q, pay{}, func(*errand.Worker) {})
+}
+
+// workOn runs a worker that has run a job with these args until stop is called.
+func workOn[A errand.Args](t *testing.T, q *errand.Queue, args A, more func(*errand.Worker)) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
 	done := make(chan struct{}, 1)
-	errand.Handle(w, func(context.Context, *errand.Job[payment]) error {
+	errand.Handle(w, func(context.Context, *errand.Job[A]) error {
 		done <- struct{}{}
 		return nil
 	})
-	errand.HandleRaw(w, "raw", func(context.Context, *errand.Job[errand.RawArgs]) error { return nil })
+	more(w)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	add(t, q, payment{}, nil)
+	add(t, q, args, nil)
 	<-done
 	return func() {
 		cancel()
@@ -184,4 +201,81 @@ func TestChange_guess(t *testing.T) {
 			t.Errorf("%s: %s", guess, text)
 		}
 	}
+}
+
+type pay struct {
+	Pin     string `json:"pin" errand:"secret"`
+	To      string `json:"to"`
+	Subject string `errand:"secret"`
+}
+
+func (pay) Kind() string { return "pay" }
+
+// The message that a job of a kind delivers shows no more than its args. The unique key that is a
+// hash of args is for those who may see them.
+func TestJob_messageHidden(t *testing.T) {
+	q := open(t)
+	hooks, err := webhook.New(q, &webhook.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(hooks.Close)
+	topics, err := topic.New(q, hooks, &topic.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := topics.Create(t.Context(), topic.Topic{Name: "orders"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []topic.Subscription{{ID: "raw", Kind: "pay", Raw: true}, {ID: "enveloped", Kind: "pay"}} {
+		s.Topic, s.Queue = "orders", s.ID
+		if _, err := topics.Subscribe(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := topic.Message{Subject: "subject 7712", Attributes: map[string]filter.Attribute{"a": {Type: "String", Value: "shade"}}, Body: []byte(`{"pin":"8391","to":"Ann"}`)}
+	if _, err := topics.Publish(t.Context(), "orders", m); err != nil {
+		t.Fatal(err)
+	}
+	page, err := q.Jobs(t.Context(), errand.JobFilter{Kind: "pay"}, nil)
+	if err != nil || len(page.Jobs) != 2 {
+		t.Fatal(page, err)
+	}
+	hashed := add(t, q, pay{Pin: "8391"}, &errand.JobOptions{Queue: "later", Unique: &errand.Unique{ByArgs: true}})
+	info, err := q.Job(t.Context(), hashed)
+	if err != nil || !strings.HasPrefix(info.Unique, "sha256:") {
+		t.Fatal(info.Unique, err)
+	}
+	handler := func(role dashboard.Role) http.Handler {
+		return dashboard.Handler(q, &dashboard.Options{Auth: who("ann", role), Logger: quiet})
+	}
+	sees := func(h http.Handler, what string, at []string, want bool, all ...string) {
+		t.Helper()
+		for _, path := range at {
+			status, text := get(h, path)
+			text = html.UnescapeString(text)
+			for _, s := range all {
+				if status != 200 || strings.Contains(text, s) != want {
+					t.Errorf("%s: %s: %d, %q is not as it should be: %s", what, path, status, s, text)
+				}
+			}
+		}
+	}
+	var at []string
+	for i := range page.Jobs {
+		at = append(at, "/x/job/"+page.Jobs[i].ID.String(), "/x/job/"+page.Jobs[i].ID.String()+"?format=json")
+	}
+	keys := []string{"/x/job/" + hashed.String(), "/x/job/" + hashed.String() + "?format=json", "/x/jobs?format=json&queue=later"}
+	sees(handler(dashboard.Operator), "unknown kind", at, false, "8391", "Ann", "7712", "shade")
+	stop := runPay(t, q)
+	operator := handler(dashboard.Operator)
+	sees(operator, "known kind", at, true, "Ann", "shade")
+	sees(operator, "known kind", at, false, "8391", "7712")
+	sees(handler(dashboard.Viewer), "viewer", at, false, "8391", "Ann", "7712", "shade")
+	stop()
+	sees(handler(dashboard.Admin), "admin", at, true, "8391", "Ann", "7712", "shade")
+	sees(operator, "unique key", keys, false, info.Unique)
+	sees(operator, "unique key", keys, true, "sha256:[hidden]")
+	sees(handler(dashboard.Viewer), "unique key", keys, false, info.Unique)
+	sees(handler(dashboard.Admin), "unique key", keys, true, info.Unique)
 }

@@ -237,7 +237,7 @@ func subscription(x *request) (*content, error) {
 		return nil, err
 	}
 	d.Sent = sent.Jobs
-	out := map[string]any{"deliveries": append([]errand.JobInfo{}, sent.Jobs...)}
+	out := map[string]any{"deliveries": x.listed(sent.Jobs)}
 	if d.Effective != nil {
 		out["effective"] = d.Effective
 	}
@@ -386,7 +386,7 @@ func endpoint(x *request) (*content, error) {
 	if err := x.sent(d); err != nil {
 		return nil, err
 	}
-	return &content{title: "Endpoint " + id, data: d, json: joined{d.endpointRow, map[string]any{"deliveries": d.Sent, "holds": append([]errand.HoldState{}, d.Holds...), "causes": append([]errand.Cause{}, d.Causes...)}}}, nil
+	return &content{title: "Endpoint " + id, data: d, json: joined{d.endpointRow, map[string]any{"deliveries": x.listed(d.Sent), "holds": append([]errand.HoldState{}, d.Holds...), "causes": append([]errand.Cause{}, d.Causes...)}}}, nil
 }
 
 // sent reads what was sent to an endpoint of late, what died of it, and its throttle.
