@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,8 +18,10 @@ import (
 )
 
 const (
-	// mostViewers is how many streams there are at most. Others ask every 5 s.
+	// mostViewers is how many streams there are at most, and mostOfOne how many of one name
+	// and address as soon as half of these are taken. Others ask every 5 s.
 	mostViewers = 256
+	mostOfOne   = 16
 	// turnEach is how often the hub looks for changes while there are viewers.
 	turnEach = time.Second
 	// blindEach is after how many turns viewers are told if the store does not say whether
@@ -44,6 +47,7 @@ func init() { pages["live"] = &page{name: "live", title: "Changes", serve: (*req
 
 // viewer is a stream that is told of changes of a page.
 type viewer struct {
+	who   string    // name and address
 	looks bool      // the page shows a look
 	job   errand.ID // the page is of this job; zero if it is not
 	tell  chan struct{}
@@ -82,6 +86,17 @@ func (h *hub) enter(v *viewer) bool {
 	defer h.mu.Unlock()
 	if len(h.viewers) >= mostViewers {
 		return false
+	}
+	if len(h.viewers) >= mostViewers/2 {
+		own := 0
+		for _, o := range h.viewers {
+			if o.who == v.who {
+				own++
+			}
+		}
+		if own >= mostOfOne {
+			return false
+		}
 	}
 	h.viewers = append(h.viewers, v)
 	if !h.runs {
@@ -321,7 +336,8 @@ func (x *request) live(w http.ResponseWriter) error {
 func (x *request) viewer() (*viewer, error) {
 	at := x.URL.Query().Get("page")
 	name, _, _ := strings.Cut(at, "?")
-	v := &viewer{tell: make(chan struct{}, 1)}
+	host, _, _ := net.SplitHostPort(x.RemoteAddr) // none for a socket of the file system
+	v := &viewer{who: x.who.Name + "\x00" + host, tell: make(chan struct{}, 1)}
 	if id, ok := strings.CutPrefix(name, "job/"); ok {
 		var err error
 		if v.job, err = errand.ParseID(id); err != nil {

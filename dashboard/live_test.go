@@ -316,21 +316,27 @@ func TestLive_turns(t *testing.T) {
 }
 
 // A stream ends when the queue is closed, when its viewer may no longer enter, and when the viewer
-// goes. There are 256 at most.
+// goes. There are 256 at most, and one viewer leaves room for others.
 func TestLive_ends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, q := counted(t)
-		role := atomic.Int64{}
+		var role, name atomic.Int64
 		role.Store(int64(dashboard.Operator))
 		h := viewers(q, func(*http.Request) (dashboard.Identity, error) {
-			return dashboard.Identity{Role: dashboard.Role(role.Load())}, nil
+			return dashboard.Identity{Name: fmt.Sprint(name.Load()), Role: dashboard.Role(role.Load())}, nil
 		})
 		ends := func(s *stream, what string, after time.Duration) {
 			t.Helper()
+			late := time.NewTimer(after + time.Second)
+			defer late.Stop()
 			began := time.Now()
-			<-s.ended
+			select {
+			case <-s.ended:
+			case <-late.C:
+				s.stop()
+			}
 			if took := time.Since(began); took > after {
-				t.Errorf("%s: the stream ended after %v", what, took)
+				t.Errorf("%s: the stream has not ended after %v", what, after)
 			}
 		}
 		gone := look(t, h, "", nil)
@@ -342,14 +348,36 @@ func TestLive_ends(t *testing.T) {
 		role.Store(int64(dashboard.Viewer))
 		ends(demoted, "the viewer loses a role", time.Minute)
 		var all []*stream
-		for range 256 {
-			all = append(all, look(t, h, "lanes", nil))
-		}
-		synctest.Wait()
-		if more := look(t, h, "", nil); true {
-			ends(more, "one too many", 0)
+		refused := func(what string) {
+			t.Helper()
+			synctest.Wait()
+			more := look(t, h, "", nil)
+			ends(more, what, 0)
 			if more.status != 503 {
-				t.Errorf("stream 257 got %d", more.status)
+				t.Errorf("%s got %d", what, more.status)
+			}
+		}
+		enter := func(n int) {
+			for range n {
+				all = append(all, look(t, h, "lanes", nil))
+			}
+		}
+		enter(128)
+		refused("one who has half of all")
+		for range 8 {
+			name.Add(1)
+			synctest.Wait()
+			enter(16)
+			if len(all) < 256 {
+				refused("one who has 16")
+			}
+		}
+		name.Add(1)
+		refused("stream 257")
+		synctest.Wait()
+		for i, s := range all {
+			if s.status != 200 {
+				t.Errorf("stream %d got %d", i, s.status)
 			}
 		}
 		if err := q.Close(); err != nil {
