@@ -29,7 +29,8 @@ type outcome struct {
 const (
 	// questionsFor is how long a question can be answered, and how long its outcome is kept.
 	questionsFor = 10 * time.Minute
-	// mostQuestions is how many questions and outcomes are kept. The oldest go.
+	// mostQuestions is how many questions and outcomes are kept. If there are too many, the
+	// oldest of whoever has most of them goes.
 	mostQuestions = 1000
 )
 
@@ -64,18 +65,26 @@ func (l *ledger) ask(by string, form [32]byte, now time.Time) string {
 	if l.all == nil {
 		l.all = map[string]*question{}
 	}
-	oldest := ""
+	has, oldest := map[string]int{}, map[string]string{} // by who was asked
 	for key, q := range l.all {
 		switch {
 		case q.taken != nil && !q.ended: // it is being done
 		case now.Sub(q.at) >= questionsFor:
 			delete(l.all, key)
-		case oldest == "" || q.at.Before(l.all[oldest].at):
-			oldest = key
+		default:
+			if has[q.by]++; has[q.by] == 1 || q.at.Before(l.all[oldest[q.by]].at) {
+				oldest[q.by] = key
+			}
 		}
 	}
 	if len(l.all) >= mostQuestions {
-		delete(l.all, oldest)
+		most := ""
+		for _, who := range sortedKeys(has) {
+			if has[who] > has[most] {
+				most = who
+			}
+		}
+		delete(l.all, oldest[most])
 	}
 	key := rand.Text()
 	l.all[key] = &question{by: by, form: form, at: now}
