@@ -124,7 +124,7 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &request{Request: r, b: b, page: pages[name]}
-	if strings.HasSuffix(dir, "/job/") && name != "" {
+	if strings.HasSuffix(dir, "/job/") && name != "" && (x.page == nil || isID(name)) { // else all pages are below /job/
 		x.page, x.id, x.up = pages["job"], name, "../"
 	}
 	err := x.enter()
@@ -167,6 +167,11 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x.render(w, http.StatusOK, data)
+}
+
+func isID(s string) bool {
+	_, err := errand.ParseID(s)
+	return err == nil
 }
 
 // refusal is an error with a page of its own.

@@ -62,6 +62,26 @@ func TestHandler_prefix(t *testing.T) {
 	}
 }
 
+// A path may end in the name of a page, also in that below which the pages of jobs are.
+func TestHandler_prefixNames(t *testing.T) {
+	q := open(t)
+	e, err := q.Enqueue(t.Context(), mail{"a"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(dashboard.Viewer), Logger: quiet})
+	for _, prefix := range []string{"/job/", "/lanes/", "/a/job/"} {
+		for path, want := range map[string]string{"": ">Overview<", "lanes": ">Queues<", "jobs?state=ready": ">Jobs<", "job/" + e.ID.String(): e.ID.String()} {
+			if status, text := get(h, prefix+path); status != 200 || !strings.Contains(text, want) {
+				t.Errorf("%s%s: %d, without %q", prefix, path, status, want)
+			}
+		}
+		if status, _ := get(h, prefix+"job/none"); status != 400 {
+			t.Errorf("%sjob/none: %d", prefix, status)
+		}
+	}
+}
+
 // The first sentence says how the queue is.
 func TestFront_sentence(t *testing.T) {
 	q := open(t)
