@@ -56,7 +56,11 @@ func front(x *request) (*content, error) {
 	d.Lanes, d.More = first(d.Lanes, ofLanes)
 	d.Troubles, d.Others = first(d.Troubles, ofTroubles)
 	d.Workers, d.Idle = first(d.Workers, ofWorkers)
-	doc := map[string]any{"sentence": d.Sentence, "well": d.Well, "lanes": l.lanes, "workers": l.workers, "health": l.health, "holds": l.holds(), "causes": l.causes}
+	holds, more := first(l.holds(), ofTroubles)
+	doc := map[string]any{
+		"sentence": d.Sentence, "well": d.Well, "lanes": d.Lanes, "more_lanes": d.More, "workers": d.Workers, "more_workers": d.Idle,
+		"health": l.health, "holds": holds, "more_holds": more, "causes": l.causes,
+	}
 	if l.away != nil {
 		doc["error"], doc["remedy"], doc["age_s"] = l.away.Text, l.away.Remedy, time.Since(l.at).Seconds()
 	}

@@ -82,8 +82,8 @@ func lanes(x *request) (*content, error) {
 	return c, err
 }
 
-// lanesJSON returns a page of lanes as the command has them, with the settings that are about
-// these.
+// lanesJSON returns a page of lanes as the command has them, with the holds and the settings that
+// are about these. The first page has some holds of lanes that never had a job.
 func (x *request) lanesJSON(l *look, d *lanesData) (any, error) {
 	out, names := []laneJSON{}, map[errand.Lane]bool{{}: true}
 	for _, t := range d.Lanes {
@@ -97,8 +97,12 @@ func (x *request) lanesJSON(l *look, d *lanesData) (any, error) {
 		return nil, err
 	}
 	settings = slices.DeleteFunc(settings, func(s errand.LaneSettings) bool { return !names[s.Lane] })
+	apart, more := first(l.apart, lanesLimit)
+	if d.Page > 1 {
+		apart, more = nil, 0
+	}
 	return map[string]any{
-		"lanes": out, "holds": append([]errand.HoldState{}, l.holds()...), "settings": settingsJSON(settings, l.stats()),
+		"lanes": out, "holds": append([]errand.HoldState{}, l.holdsAmong(d.Lanes, apart)...), "more_holds": more, "settings": settingsJSON(settings, l.stats()),
 		"page": d.Page, "pages": d.Pages, "all": d.All,
 	}, nil
 }

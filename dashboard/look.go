@@ -312,14 +312,24 @@ func (l *look) deaths() (n uint64) {
 
 // holds returns all holds in force, in the order of their lanes.
 func (l *look) holds() []errand.HoldState {
-	all := slices.Clone(l.apart)
+	all := make([]*errand.LaneTotals, len(l.lanes))
+	for i := range l.lanes {
+		all[i] = &l.lanes[i]
+	}
+	return l.holdsAmong(all, l.apart)
+}
+
+// holdsAmong returns the holds in force of some lanes, and further ones, in the order of their
+// lanes.
+func (l *look) holdsAmong(lanes []*errand.LaneTotals, further []errand.HoldState) []errand.HoldState {
+	all := slices.Clone(further)
 	type key struct {
 		lane   errand.Lane
 		reason string
 	}
 	seen := map[key]bool{}
-	for i := range l.lanes {
-		for _, h := range l.lanes[i].Stats.Holds {
+	for _, t := range lanes {
+		for _, h := range t.Stats.Holds {
 			if k := (key{h.Lane, h.Reason}); !seen[k] && !l.over(h) {
 				seen[k] = true
 				all = append(all, h)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -215,6 +216,49 @@ func TestPages_content(t *testing.T) {
 		for _, want := range wants {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s is without %q: %s", path, want, text)
+			}
+		}
+	}
+}
+
+// The JSON of a page is about what the page shows, however many queues and holds there are, and
+// says how many others there are.
+func TestJSON_bounded(t *testing.T) {
+	q := open(t)
+	for i := range 220 {
+		lane := errand.Lane{Queue: fmt.Sprintf("q%03d", i)}
+		if i < 110 {
+			if _, err := q.Enqueue(t.Context(), mail{"a"}, &errand.JobOptions{Queue: lane.Queue, Delay: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := q.Hold(t.Context(), lane, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := as(q, dashboard.Viewer)
+	for path, want := range map[string]map[string]int{
+		"/?format=json":             {"lanes": 10, "more_lanes": 100, "workers": 0, "more_workers": 0, "holds": 50, "more_holds": 170},
+		"/lanes?format=json":        {"lanes": 100, "holds": 200, "more_holds": 10},
+		"/lanes?format=json&page=2": {"lanes": 10, "holds": 10, "more_holds": 0, "pages": 2, "all": 110},
+	} {
+		status, text := get(h, path)
+		var doc map[string]any
+		if err := json.Unmarshal([]byte(text), &doc); status != 200 || err != nil {
+			t.Fatalf("%s: %d, %v: %s", path, status, err, text)
+		}
+		for name, want := range want {
+			got := -1
+			switch v := doc[name].(type) {
+			case []any:
+				got = len(v)
+			case float64:
+				got = int(v)
+			case nil: // no worker runs
+				got = 0
+			}
+			if got != want {
+				t.Errorf("%s: %s is %d, want %d", path, name, got, want)
 			}
 		}
 	}
