@@ -24,7 +24,7 @@ const (
 )
 
 func (r Role) String() string {
-	switch max(r, -r) { // negative on pages that are for reading only
+	switch r {
 	case Viewer:
 		return "viewer"
 	case Operator:
@@ -47,8 +47,14 @@ func (r *Role) UnmarshalText(text []byte) error {
 	return &errand.FieldError{Field: "role", Value: string(text), Limit: "must be viewer, operator or admin"}
 }
 
-// MarshalText implements [encoding.TextMarshaler].
-func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+// MarshalText implements [encoding.TextMarshaler]. It returns a [errand.FieldError] for what is none
+// of the roles, as [Role.UnmarshalText] does.
+func (r Role) MarshalText() ([]byte, error) {
+	if r < Viewer || r > Admin {
+		return nil, &errand.FieldError{Field: "role", Value: int(r), Limit: "must be Viewer, Operator or Admin"}
+	}
+	return []byte(r.String()), nil
+}
 
 // Identity is who a request is from.
 type Identity struct {

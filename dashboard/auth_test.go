@@ -264,3 +264,20 @@ func TestReadUsers(t *testing.T) {
 		}
 	}
 }
+
+// A role is read as it is written, and what is none is not written.
+func TestRole_text(t *testing.T) {
+	for role := dashboard.Role(-3); role <= 4; role++ {
+		text, err := role.MarshalText()
+		if role < dashboard.Viewer || role > dashboard.Admin {
+			if field := (*errand.FieldError)(nil); !errors.As(err, &field) || field.Field != "role" || role.String() != "nobody" {
+				t.Errorf("%d is %s, written as %q, %v", int(role), role, text, err)
+			}
+			continue
+		}
+		var back dashboard.Role
+		if err = errors.Join(err, back.UnmarshalText(text)); err != nil || back != role {
+			t.Errorf("%d is %q, and read as %d: %v", int(role), text, int(back), err)
+		}
+	}
+}

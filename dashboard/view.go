@@ -92,8 +92,9 @@ type layout struct {
 	Section               string // the page of the nav that Page belongs to
 	Who                   Identity
 	Inside                bool // whether the request may enter
-	// Frozen is why nothing can be done on these pages, empty if it can. The role of Who is
-	// negative then: pages show what a role may do if it is at least that one.
+	// May is the role whose actions pages show: that of Who, or 0 if Frozen, which is why nothing
+	// can be done on these pages.
+	May    Role
 	Frozen string
 	Now    time.Time
 	Clock  errand.ClockState
@@ -116,7 +117,7 @@ var nav = []navItem{
 }
 
 func (x *request) layout(title string, data any) *layout {
-	l := &layout{Up: x.up, Name: x.b.o.Name, Title: title, Who: x.who, Inside: x.who.Role > 0, Now: time.Now(), Nav: nav, Data: data}
+	l := &layout{Up: x.up, Name: x.b.o.Name, Title: title, Who: x.who, May: x.who.Role, Inside: x.who.Role > 0, Now: time.Now(), Nav: nav, Data: data}
 	if !l.Inside {
 		l.Name = "errand" // what the pages are about is for those inside
 	}
@@ -131,7 +132,7 @@ func (x *request) layout(title string, data any) *layout {
 		l.Now = l.Clock.Now
 		l.Live = x.page != nil && !x.page.posts && !x.page.still && x.page.serve == nil
 		if l.Frozen = x.b.frozen(x.Context()); l.Frozen != "" {
-			l.Who.Role = -l.Who.Role
+			l.May = 0
 		}
 		l.Seen, l.Search = x.version, x.URL.Query().Get("q")
 	}
