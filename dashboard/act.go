@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -251,7 +250,7 @@ func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 	}
 	out.Told = visible(out.Told)
 	if err != nil {
-		out.Case, out.Remedy = caseOf(err)
+		out.Case, out.Remedy = undone(err)
 		out.Case = visible(out.Case)
 		if out.None = out.Told == ""; out.None {
 			out.Told = "Nothing was done."
@@ -300,36 +299,6 @@ func (b *board) tell(a *Action) {
 		}
 	}()
 	b.o.OnAction(*a)
-}
-
-// caseOf says why something was not done, and what to do.
-func caseOf(err error) (text, remedy string) {
-	if r := (*refusal)(nil); errors.As(err, &r) {
-		return r.text, r.remedy
-	}
-	text = strings.TrimPrefix(err.Error(), "errand: ")
-	for _, c := range []struct {
-		err          error
-		text, remedy string
-	}{
-		{errand.ErrUnknownOutcome, "Whether it was written is not known, and so the queue has closed itself.", "Start the program again, and look."},
-		{errand.ErrClosed, "The queue is closed.", "Start the program again that serves this page."},
-		{errand.ErrQueueFull, "", "Wait until jobs have ended, or set another cap."},
-		{errand.ErrFull, "The disk is full.", "Make room, then do it again."},
-		{errand.ErrReadOnly, "The file cannot be written.", "The queue is open for reading only, or the file or its folder may not be written by this user."},
-		{errand.ErrCorrupt, "The file is damaged.", "errand doctor says what is damaged, and docs/operations.md what to do."},
-		{errand.ErrTooNew, "", "Build the program with the newer version of errand."},
-		{errand.ErrBusy, "Another program holds the file.", "Try again. A transaction that stays open for long is a likely cause."},
-		{errand.ErrNotFound, "It is not there any more.", ""},
-		{errand.ErrLive, "The job has not ended.", "Cancel it first."},
-		{context.DeadlineExceeded, "It has not ended within " + took(actFor) + ".", "The disk or another program may be busy. Look how things are before you do it again."},
-		{errand.ErrInvalid, "", ""},
-	} {
-		if errors.Is(err, c.err) {
-			return cmp.Or(c.text, text), c.remedy
-		}
-	}
-	return text, "See errand doctor and the log of the program."
 }
 
 // by is who acts, for what an action leaves.

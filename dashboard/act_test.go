@@ -461,7 +461,7 @@ func TestAct_marked(t *testing.T) {
 	q := open(t)
 	h := admin(q)
 	form := url.Values{"do": {"cancel"}, "which": {"marked"}}
-	if a := send(h, form); a.status != 400 || !strings.Contains(a.text, "mark some first") {
+	if a := send(h, form); a.status != 400 || !strings.Contains(a.text, "No job is marked.") || !strings.Contains(a.text, "Mark some in the list first.") {
 		t.Errorf("of none: %d %s", a.status, a.text)
 	}
 	for range 3 {

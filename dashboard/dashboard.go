@@ -9,7 +9,6 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -174,17 +173,6 @@ func isID(s string) bool {
 	return err == nil
 }
 
-// refusal is an error with a page of its own.
-type refusal struct {
-	status int
-	text   string // what is the case
-	remedy string // what to do; empty: nothing
-	cause  error  // not shown
-}
-
-func (e *refusal) Error() string { return e.text }
-func (e *refusal) Unwrap() error { return e.cause }
-
 var (
 	errClosed = &refusal{status: http.StatusForbidden, text: "This dashboard lets nobody in.",
 		remedy: `Set dashboard.Options.Auth in the program: dashboard.Basic for names and passwords, dashboard.FromHeader behind a proxy that knows who it is, or dashboard.Anyone behind a door of your own.`}
@@ -193,22 +181,3 @@ var (
 	errMethod = &refusal{status: http.StatusMethodNotAllowed, text: "This cannot be asked for in this way.",
 		remedy: "An action begins with a button on the page of a job, a queue or a schedule."}
 )
-
-// refused returns err as a page shows it.
-func refused(err error) *refusal {
-	var r *refusal
-	var field *errand.FieldError
-	switch {
-	case errors.As(err, &r):
-		return r
-	case errors.As(err, &field):
-		return &refusal{status: http.StatusBadRequest, text: field.Error()}
-	case errors.Is(err, errand.ErrNotFound):
-		return &refusal{status: http.StatusNotFound, text: "There is no such job.", remedy: "It may have ended and been deleted since."}
-	case errors.Is(err, errand.ErrClosed):
-		return &refusal{status: http.StatusServiceUnavailable, text: "The queue is closed.", remedy: "The program that serves this page has closed it. Start the program again."}
-	case errors.Is(err, context.DeadlineExceeded):
-		return &refusal{status: http.StatusServiceUnavailable, text: "The queue has not answered within 2 s.", remedy: "The disk or another program may be busy. Try again."}
-	}
-	return &refusal{status: http.StatusServiceUnavailable, text: err.Error(), remedy: "See errand doctor and the log of the program."}
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -105,7 +106,7 @@ func (x *request) selected(f url.Values) (in errand.JobFilter, text string, err 
 	case len(in.IDs) > 0:
 		return in, "that you have marked", nil
 	case f.Get("which") == "marked":
-		return in, "", &errand.FieldError{Field: "id", Limit: "must name a job: mark some first"}
+		return in, "", &refusal{status: http.StatusBadRequest, text: "No job is marked.", remedy: "Mark some in the list first."}
 	}
 	if _, in, err = filterOf(f); err != nil {
 		return in, "", err

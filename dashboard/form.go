@@ -77,7 +77,7 @@ func blame(inputs []input, err error) (blamed bool) {
 	return blamed
 }
 
-func faultText(e *errand.FieldError) string { return strings.TrimPrefix(e.Error(), "errand: ") }
+func faultText(e *errand.FieldError) string { return messageOf(e) }
 
 // filled puts the values that were typed into a form, and the errors in them beside them.
 func (m *form) filled(f url.Values, err error) *content {
@@ -93,7 +93,7 @@ func (m *form) filled(f url.Values, err error) *content {
 		m.Errors = append(m.Errors, faultText(e))
 	}
 	for _, e := range others {
-		m.Errors = append(m.Errors, e.Error())
+		m.Errors = append(m.Errors, messageOf(e))
 	}
 	if err != nil {
 		c.status = http.StatusBadRequest

@@ -106,7 +106,7 @@ func schedules(x *request) (*content, error) {
 	case errors.Is(err, errand.ErrUnsupportedDB):
 		d.Broken = "This store keeps no schedules."
 	case err != nil && len(all) > 0:
-		d.Broken = err.Error()
+		d.Broken = messageOf(err)
 	case err != nil:
 		return nil, err
 	}
