@@ -164,7 +164,6 @@ func act(x *request) (_ *content, err error) {
 	}
 	var again *content
 	if out, again = x.perform(d, p); again != nil {
-		out = nil
 		return again, nil
 	}
 	return &content{to: "done?key=" + url.QueryEscape(key)}, nil
@@ -234,19 +233,18 @@ func (p *plan) grown(sure string) (were int64, more bool) {
 }
 
 // perform does what was confirmed. It is logged and told. If what was typed into a form is wrong,
-// it returns the form, and nothing was done.
+// it returns the form: nothing was done, and nothing is logged or told.
 func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(x.Context()), actFor)
 	defer stop()
 	out := &outcome{Title: d.title, What: p.text, At: p.at, n: p.n, job: p.job}
 	err := x.do(ctx, p, out)
-	var again *content
 	switch {
 	case !errors.Is(err, errand.ErrInvalid):
 	case p.again != nil:
-		again = p.again(err)
+		return nil, p.again(err)
 	case blame(p.inputs, err):
-		again = x.ask(d, p, p.confirmation(d), true)
+		return nil, x.ask(d, p, p.confirmation(d), true)
 	}
 	out.Told = visible(out.Told)
 	if err != nil {
@@ -269,7 +267,7 @@ func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 		log.Error("errand: an action on the dashboard has failed", "error", err)
 	}
 	x.b.tell(&Action{At: x.b.q.Clock().Now, By: x.who.Name, Role: x.who.Role, Do: d.name, What: p.text, N: out.n, Job: out.job, Bulk: out.bulk, Err: err})
-	return out, again
+	return out, nil
 }
 
 // do does it on the queue for actions.

@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -862,5 +863,20 @@ func TestAct_panic(t *testing.T) {
 	confirm(t, h, asks(t, h, url.Values{"do": {"release"}, "queue": {"default"}}), "Released: default.")
 	if !strings.Contains(log.String(), "OnAction") || !strings.Contains(log.String(), "panic=oh") {
 		t.Errorf("logged: %s", &log)
+	}
+}
+
+// What is found wrong in a form only when it is to be done is said in the form, and is no action.
+func TestAct_form(t *testing.T) {
+	q := open(t)
+	var log bytes.Buffer
+	acted := 0
+	h := dashboard.Handler(q, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: slog.New(slog.NewTextHandler(&log, nil)), OnAction: func(dashboard.Action) { acted++ }})
+	a := send(h, asks(t, h, url.Values{"do": {"enqueue"}, "kind": {"no kind!"}, "args": {"{}"}}))
+	if again := formOf(a.text); a.status != 400 || again.Get("kind") != "no kind!" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	if says(t, a.text, `kind "no kind!": must`); acted > 0 || log.Len() > 0 {
+		t.Errorf("%d actions, and the log has %s", acted, &log)
 	}
 }
