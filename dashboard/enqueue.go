@@ -33,7 +33,7 @@ func (x *request) enqueueForm() (*form, error) {
 
 // known returns the kinds and the queues that are known: of workers, and of jobs that are there.
 func (x *request) known() (kinds, queues []string, err error) {
-	l, err := x.b.looks.get(x.Context())
+	l, err := x.look()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,7 +95,7 @@ func enqueueJob(x *request, f url.Values) (*plan, error) {
 	}
 	queue := cmp.Or(o.Queue, "default")
 	p := &plan{text: "a job of kind " + kind + " in queue " + queue, at: "jobs" + string(query("queue", queue, "kind", kind)), n: 0}
-	l, err := x.b.looks.get(x.Context())
+	l, err := x.look()
 	if err != nil {
 		return nil, err
 	}

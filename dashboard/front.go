@@ -46,7 +46,7 @@ func front(x *request) (*content, error) {
 		return nil, err
 	}
 	d := &frontData{Troubles: l.troubles(), Numbers: l.numbers(), Sums: l.sums(), Causes: l.causes, Cut: l.cut, Workers: l.workers, Unshown: l.unshown}
-	d.Empty = d.Sums.Enqueued == 0
+	d.Empty = d.Sums.Enqueued == 0 && l.away == nil
 	d.Sentence, d.Well = l.sentence(d.Troubles)
 	for _, j := range l.longest {
 		d.Longest = append(d.Longest, running{j, l.progress(j.ID)})

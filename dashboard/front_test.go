@@ -304,3 +304,36 @@ func TestFront_unserved(t *testing.T) {
 		}
 	})
 }
+
+// While the queue is away, or is closed, no page says how it is now.
+func TestLook_unknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		h := as(q, dashboard.Admin)
+		verdicts := map[string]string{"/": "Enqueue a job from a program", "/health": "The file can be written"}
+		pages := []string{"/", "/health", "/enqueue"}
+		for _, page := range pages {
+			if status, text := get(h, page); status != 200 || !strings.Contains(text, verdicts[page]) || strings.Contains(text, "What follows is") {
+				t.Errorf("%s: %d %s", page, status, plain(text))
+			}
+		}
+		away := func(what, why string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			for _, page := range pages {
+				status, text := get(h, page)
+				text = plain(text)
+				if verdict := verdicts[page]; status != 200 || !strings.Contains(text, "What follows is") || !strings.Contains(text, why) || verdict != "" && strings.Contains(text, verdict) || strings.Contains(text, "Well") {
+					t.Errorf("%s, %s: %d %s", page, what, status, text)
+				}
+			}
+		}
+		store.failing.Store(true)
+		away("away", errDisk.Error())
+		store.failing.Store(false)
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		away("closed", "The queue is closed.")
+	})
+}

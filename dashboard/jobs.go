@@ -123,7 +123,7 @@ func jobs(x *request) (*content, error) {
 		return nil, err
 	}
 	d := &jobsData{JobPage: page, Filter: f, States: allStates, First: after == "", Slow: f.slow()}
-	d.Never = l.sums().Enqueued == 0
+	d.Never = l.sums().Enqueued == 0 && l.away == nil
 	d.All, d.Known = f.count(l)
 	holds := l.holds()
 	for i := range page.Jobs {
