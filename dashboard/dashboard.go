@@ -75,7 +75,8 @@ type board struct {
 //
 //	mux.Handle("/errand/", dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Basic(users)}))
 //
-// It begins to take samples for the charts of the last hour, which ends with the queue.
+// It takes samples for the charts of the last hour from now on, in a goroutine that ends with the
+// queue, not with the handler: make one for each queue, not one for each request.
 //
 // An action is confirmed to the handler that has asked, and its outcome is kept there: several
 // handlers behind one address need a proxy that keeps a browser to one of them.
