@@ -150,9 +150,6 @@ func filterText(in *errand.JobFilter) string {
 	at("due before", in.DueBefore)
 	at("ended from", in.EndedFrom)
 	at("ended before", in.EndedBefore)
-	if in.OlderThan != 0 {
-		add("ended longer ago than", took(in.OlderThan))
-	}
 	return strings.Join(all, ", ")
 }
 
