@@ -88,9 +88,9 @@ func filterOf(v url.Values) (f jobsFilter, in errand.JobFilter, err error) {
 	return f, in, nil
 }
 
-// timeOf reads a time of an address, which is in UTC if it has no zone.
+// timeOf reads a time that was typed, which is in UTC if it has no zone.
 func timeOf(s string) (t time.Time, err error) {
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02"} {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
 		if t, err = time.Parse(layout, s); err == nil {
 			return t, nil
 		}
