@@ -188,7 +188,7 @@ func TestPages_wrong(t *testing.T) {
 		"/jobs?tag=" + strings.Repeat("a", 1001):     {400, "longer than 1000 bytes"},
 		"/jobs?queue=%ff":                            {400, "is no text"},
 		"/jobs?" + strings.Repeat("state=dead&", 41): {400, "more than 40"},
-		"/lanes?page=2":                              {400, "page"},
+		"/lanes?page=0":                              {400, "page"},
 		"/job/x":                                     {400, "id"},
 		"/job/01a217bb-5cbb-711c-a5f6-0000000f4a5c":  {404, "no such job"},
 		"/schedule?name=none":                        {404, "There is no"},

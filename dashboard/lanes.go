@@ -32,7 +32,7 @@ type pager struct {
 func paged[T any](v url.Values, all []T) ([]T, pager, error) {
 	p := pager{All: len(all), Pages: max((len(all)+lanesLimit-1)/lanesLimit, 1)}
 	var err error
-	if p.Page, err = number(v.Get("page"), 1, p.Pages); err != nil {
+	if p.Page, err = pageOf(v.Get("page"), p.Pages); err != nil {
 		return nil, p, err
 	}
 	from := (p.Page - 1) * lanesLimit

@@ -11,16 +11,17 @@ import (
 	"github.com/errandq/errand"
 )
 
-// number reads a number of an address, which is the least if it is missing.
-func number(s string, least, most int) (int, error) {
+// pageOf reads which page of a list is asked for: the first if none is, and the last if the list
+// has become shorter.
+func pageOf(s string, last int) (int, error) {
 	if s == "" {
-		return least, nil
+		return 1, nil
 	}
 	n, err := strconv.Atoi(s)
-	if err != nil || n < least || n > most {
-		return 0, &errand.FieldError{Field: "page", Value: s, Limit: "must be between " + itoa(least) + " and " + itoa(most)}
+	if err != nil || n < 1 {
+		return 0, &errand.FieldError{Field: "page", Value: s, Limit: "must be a number from 1 on"}
 	}
-	return n, nil
+	return min(n, last), nil
 }
 
 // missing returns the error of a page about something that is not there.

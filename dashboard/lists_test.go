@@ -2,7 +2,10 @@ package dashboard_test
 
 import (
 	"net/url"
+	"strings"
 	"testing"
+
+	"github.com/errandq/errand/dashboard"
 )
 
 // Times are read alike wherever one is typed.
@@ -16,6 +19,24 @@ func TestTimes(t *testing.T) {
 		}
 		if a := send(h, url.Values{"do": {"replay"}, "endpoint": {"billing"}, "since": {at}}); a.status != 200 {
 			t.Errorf("messages since %s: %d %s", at, a.status, a.text)
+		}
+	}
+}
+
+// A list that has become shorter shows its last page to who was on a page behind it.
+func TestPages_last(t *testing.T) {
+	q := open(t)
+	fillAll(t, q)
+	h := as(q, dashboard.Viewer)
+	for _, path := range []string{"/lanes", "/schedules", "/workers"} {
+		_, first := get(h, path)
+		if status, text := get(h, path+"?page=3"); status != 200 || strings.Count(text, "<tr") != strings.Count(first, "<tr") {
+			t.Errorf("%s: %d %s, want %s", path, status, text, first)
+		}
+		for _, page := range []string{"0", "-1", "x", "1.5"} {
+			if status, text := get(h, path+"?page="+page); status != 400 || !strings.Contains(text, "must be a number from 1 on") {
+				t.Errorf("%s, page %s: %d %s", path, page, status, text)
+			}
 		}
 	}
 }
