@@ -234,7 +234,7 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 		return nil, err
 	}
 	if dry.Total == 0 && !dry.More {
-		p.idle = "No job matches any more: none " + which + " can be " + past + "."
+		p.idle = "No job " + which + " can be " + past + "."
 		return p, nil
 	}
 	p.n, p.more, p.text = dry.Total, dry.More, plural(dry.Total, "job")+" "+which
