@@ -20,8 +20,8 @@ type jobsData struct {
 	Query  template.URL // of this list, without a place, for links
 	First  bool         // it is the first page
 	Fields [][2]string  // of the filter, for a form
-	// Slow are the conditions that no index serves.
-	Slow string
+	// Slow is true if many jobs were looked at that do not match.
+	Slow bool
 	// Known is true if All is how many jobs match.
 	Known bool
 	All   int64
@@ -122,7 +122,7 @@ func jobs(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &jobsData{JobPage: page, Filter: f, States: allStates, First: after == "", Slow: f.slow()}
+	d := &jobsData{JobPage: page, Filter: f, States: allStates, First: after == "", Slow: page.Partial || page.Looked > len(page.Jobs)+jobsLimit}
 	d.Never = l.sums().Enqueued == 0 && l.away == nil
 	d.All, d.Known = f.count(l)
 	holds := l.holds()
@@ -142,34 +142,6 @@ func jobs(x *request) (*content, error) {
 
 // Has reports whether the filter has a state.
 func (f jobsFilter) Has(s errand.State) bool { return slices.Contains(f.State, s) }
-
-// only reports whether all states that the filter lets through are among these.
-func (f jobsFilter) only(states ...errand.State) bool {
-	return len(f.State) > 0 && !slices.ContainsFunc(f.State, func(s errand.State) bool { return !slices.Contains(states, s) })
-}
-
-// slow names the conditions for which jobs are looked at one by one, see [errand.Queue.Jobs].
-func (f jobsFilter) slow() string {
-	var all []string
-	add := func(name string, slow bool) {
-		if slow {
-			all = append(all, name)
-		}
-	}
-	tagged := f.Tag != "" || f.Parent != ""
-	created := f.Times["created_from"] != "" || f.Times["created_before"] != ""
-	byKey := tagged || created
-	add("state", len(f.State) > 0 && (byKey || f.only(errand.Done, errand.Cancelled, errand.Expired) && len(f.State) < 3))
-	add("queue", f.Queue != "" && f.Group == "" && (byKey || !f.only(errand.Ready)))
-	add("kind", f.Kind != "" && (byKey || !f.only(errand.Ready)))
-	add("group", f.Group != "" && (byKey || !f.only(errand.Running, errand.Ready, errand.Blocked)))
-	add("error", f.Error != "")
-	add("reason", f.Reason != "")
-	add("cause", f.Cause != "" && byKey)
-	add("due", (f.Times["due_from"] != "" || f.Times["due_before"] != "") && (byKey || !f.only(errand.Scheduled)))
-	add("ended", (f.Times["ended_from"] != "" || f.Times["ended_before"] != "") && (byKey || !f.only(errand.Dead)))
-	return strings.Join(all, ", ")
-}
 
 // count returns how many jobs match, if the numbers of the lanes tell.
 func (f jobsFilter) count(l *look) (n int64, known bool) {

@@ -2,11 +2,41 @@ package dashboard_test
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
 )
+
+// A list says how many jobs were looked at if most of them did not match, and nothing of an index
+// if those that were looked at are those that it shows.
+func TestJobs_looked(t *testing.T) {
+	q := open(t)
+	fillAll(t, q)
+	var other []errand.NewJob
+	for range 100 {
+		other = append(other, errand.NewJob{Args: mail{"a"}, Options: &errand.JobOptions{Queue: "crowd"}})
+	}
+	if _, err := q.EnqueueMany(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	causes, err := q.DeadLetters().Causes(t.Context(), nil)
+	if err != nil || len(causes) == 0 {
+		t.Fatal(causes, err)
+	}
+	h := as(q, dashboard.Viewer)
+	cause := "/jobs?" + url.Values{"state": {"dead"}, "queue": {causes[0].Queue}, "kind": {causes[0].Kind}, "cause": {strconv.FormatInt(causes[0].ID, 10)}}.Encode()
+	for path, slow := range map[string]bool{
+		cause: false, "/jobs": false, "/jobs?queue=crowd": false, "/jobs?state=ready&queue=crowd": false, "/jobs?error=none": true,
+	} {
+		status, text := get(h, path)
+		if status != 200 || strings.Contains(text, "jobs were looked at one by one") != slow || strings.Contains(text, "No index") {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+}
 
 // Times are read alike wherever one is typed.
 func TestTimes(t *testing.T) {
