@@ -155,9 +155,15 @@ func (w *WorkerInfo) limits(queue, kind string) (ofQueue, ofKind, own WorkerLimi
 	return ofQueue, ofKind, own
 }
 
-// Serves reports whether a worker works for a lane.
+// Serves reports whether a worker works for a lane. An empty name stands for any.
 func (w *WorkerInfo) Serves(queue, kind string) bool {
-	return storage.MatchQueue(w.Queues, queue) && slices.Contains(w.Kinds, kind)
+	return (queue == "" || storage.MatchQueue(w.Queues, queue)) && (kind == "" || slices.Contains(w.Kinds, kind))
+}
+
+// Includes reports whether a limit counts for jobs of a kind in a queue. An empty name stands for
+// any.
+func (n *WorkerLimit) Includes(queue, kind string) bool {
+	return (queue == "" || n.Queue == "" || storage.MatchQueue([]string{n.Queue}, queue)) && (kind == "" || n.Kind == "" || n.Kind == kind)
 }
 
 // demand is what a job asks of the workers of its lane.

@@ -260,28 +260,23 @@ func addTotals(s, t *errand.LaneTotals) {
 
 // addWorkers adds what the workers show that work for the page, up to lanesLimit rows.
 func (d *laneData) addWorkers(all []errand.WorkerInfo) {
+	add := func(w *errand.WorkerInfo, what string, limit *errand.WorkerLimit) {
+		if len(d.Workers) < lanesLimit {
+			d.Workers = append(d.Workers, laneWorker{w.Instance, what, *limit})
+		}
+	}
 	for i := range all {
 		w := &all[i]
-		if !slices.ContainsFunc(w.Queues, d.inQueue) || d.Kind != "" && !slices.Contains(w.Kinds, d.Kind) || len(d.Workers) >= lanesLimit {
+		if !w.Serves(d.Queue, d.Kind) {
 			continue
 		}
-		d.Workers = append(d.Workers, laneWorker{w.Instance, "worker", errand.WorkerLimit{Concurrency: w.Concurrency, Full: w.Full}})
+		add(w, "worker", &errand.WorkerLimit{Concurrency: w.Concurrency, Full: w.Full})
 		for j := range w.Limits {
-			limit := &w.Limits[j]
-			if (limit.Queue == "" || d.Queue != "" && covers(limit.Queue, d.Queue)) && (limit.Kind == "" || limit.Kind == d.Kind) {
-				d.Workers = append(d.Workers, laneWorker{w.Instance, laneText(errand.Lane{Queue: limit.Queue, Kind: limit.Kind}), *limit})
+			if limit := &w.Limits[j]; limit.Includes(d.Queue, d.Kind) {
+				add(w, laneText(errand.Lane{Queue: limit.Queue, Kind: limit.Kind}), limit)
 			}
 		}
 	}
-}
-
-// inQueue reports whether a worker of a queue, or of a prefix, works for that of the page.
-func (d *laneData) inQueue(of string) bool { return d.Queue == "" || covers(of, d.Queue) }
-
-// covers reports whether a queue or a prefix with a star includes a queue.
-func covers(of, queue string) bool {
-	prefix, ok := strings.CutSuffix(of, "*")
-	return ok && strings.HasPrefix(queue, prefix) || of == queue
 }
 
 // Says returns what a worker says of a limit, in words.

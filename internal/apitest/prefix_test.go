@@ -195,3 +195,29 @@ func TestStrict(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A worker and its limits say which lanes they are about. An empty name stands for any.
+func TestWorkerLimit_Includes(t *testing.T) {
+	w := errand.WorkerInfo{Queues: []string{"mail", "web/*"}, Kinds: []string{"send"}}
+	for _, c := range []struct {
+		queue, kind   string
+		serves, mail  bool // w, and a limit of the queue mail
+		web, of, both bool // a limit of web/*, of a kind, and of it in web/*
+	}{
+		{"mail", "send", true, true, false, true, false},
+		{"web/1", "send", true, false, true, true, true},
+		{"web/1", "", true, false, true, true, true},
+		{"", "send", true, true, true, true, true},
+		{"", "other", false, true, true, false, false},
+		{"web", "send", false, false, false, true, false},
+		{"", "", true, true, true, true, true},
+	} {
+		got := []bool{w.Serves(c.queue, c.kind)}
+		for _, n := range []errand.WorkerLimit{{Queue: "mail"}, {Queue: "web/*"}, {Kind: "send"}, {Queue: "web/*", Kind: "send"}} {
+			got = append(got, n.Includes(c.queue, c.kind))
+		}
+		if want := []bool{c.serves, c.mail, c.web, c.of, c.both}; !slices.Equal(got, want) {
+			t.Errorf("%q, %q: %v, want %v", c.queue, c.kind, got, want)
+		}
+	}
+}
