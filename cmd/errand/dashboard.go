@@ -163,9 +163,20 @@ func (t *tool) serveDashboard(ctx context.Context, q *queue.Queue, path string, 
 		staysInBackground()
 		go t.printMore(e)
 	}
-	server := &http.Server{Handler: e.enter(dashboard.Handler(q, o)), TLSConfig: e.tls, ReadHeaderTimeout: 10 * time.Second,
+	return serveUntil(ctx, newServer(e.enter(dashboard.Handler(q, o)), e.tls), l, actFor)
+}
+
+// Clients that are slow have this long. Actions take 30 s at most, and streams set their own time for
+// each write.
+const (
+	headFor   = 10 * time.Second
+	readFor   = 30 * time.Second
+	answerFor = 2 * time.Minute // with what readFor is for
+)
+
+func newServer(h http.Handler, config *tls.Config) *http.Server {
+	return &http.Server{Handler: h, TLSConfig: config, ReadHeaderTimeout: headFor, ReadTimeout: readFor, WriteTimeout: answerFor,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)} // clients come and go
-	return serveUntil(ctx, server, l, actFor)
 }
 
 // printMore prints another address for each line that is typed.

@@ -706,6 +706,62 @@ func TestServeUntil(t *testing.T) {
 	}
 }
 
+// oneConn accepts one connection.
+type oneConn chan net.Conn
+
+func (o oneConn) Accept() (net.Conn, error) {
+	if c, ok := <-o; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (oneConn) Close() error   { return nil }
+func (oneConn) Addr() net.Addr { return &net.UnixAddr{} }
+
+// Who sends a form byte by byte, or reads no page, is dropped. A stream goes on.
+func TestNewServer(t *testing.T) {
+	const form = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
+	page := bytes.Repeat([]byte("a"), 1<<20)
+	for name, c := range map[string]struct {
+		send   string
+		handle http.HandlerFunc
+		after  time.Duration
+	}{
+		"a slow form":   {form, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, readFor},
+		"a deaf reader": {"GET / HTTP/1.1\r\nHost: a\r\n\r\n", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }, answerFor},
+		"a stream": {"GET / HTTP/1.1\r\nHost: a\r\n\r\n", func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-time.After(time.Hour):
+			case <-r.Context().Done():
+			}
+		}, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ended := make(chan struct{})
+				server := newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					defer close(ended)
+					c.handle(w, r)
+				}), nil)
+				l, began := make(oneConn, 1), time.Now()
+				here, there := net.Pipe()
+				l <- there
+				go func() { _ = server.Serve(l) }() // until Close
+				if _, err := io.WriteString(here, c.send); err != nil {
+					t.Fatal(err)
+				}
+				<-ended
+				if took := time.Since(began); took != c.after {
+					t.Errorf("it ended after %v, not after %v", took, c.after)
+				}
+				_ = here.Close()
+				close(l)
+				_ = server.Close()
+			})
+		})
+	}
+}
+
 // A real process ends on an interrupt with status 0, while browsers are connected.
 func TestDashboard_Interrupt(t *testing.T) {
 	if runtime.GOOS == "windows" {
