@@ -19,6 +19,9 @@ import (
 	"github.com/errandq/errand/dashboard"
 )
 
+// pathSize is how many letters of 5 bits the path of the address has: more than can be tried.
+const pathSize = 13
+
 // How long tokens and sessions are good for, and how many of each there are. The oldest gives way.
 const (
 	tokenFor     = 10 * time.Minute
@@ -37,6 +40,9 @@ type entrance struct {
 	origins   []string
 
 	scheme, host, port string // of the address; the port is "socket" for a socket
+	// Browsers send a cookie to all ports of a host, where other users of this machine may listen,
+	// but only below the path that it is for. So that path is a secret; empty with passwords.
+	path string
 
 	mu               sync.Mutex
 	tokens, sessions keys
@@ -96,12 +102,15 @@ func (e *entrance) at(a net.Addr) {
 	if e.tls != nil {
 		e.scheme = "https"
 	}
+	if e.passwords == nil {
+		e.path = rand.Text()[:pathSize] + "/"
+	}
 }
 
 // address returns where the dashboard is, with a token that lets one browser in if there are no
 // passwords.
 func (e *entrance) address() string {
-	at := e.scheme + "://" + e.host + "/"
+	at := e.scheme + "://" + e.host + "/" + e.path
 	if e.passwords != nil {
 		return at
 	}
@@ -173,7 +182,7 @@ func (e *entrance) identity(r *http.Request) (who dashboard.Identity, err error)
 	case e.entered(r):
 		return dashboard.Identity{Name: e.name, Role: e.role}, nil
 	case r.URL.Query().Has("token"):
-		return who, &dashboard.AuthError{Status: http.StatusForbidden, Text: "This address has been used, or is older than 10 minutes.",
+		return who, &dashboard.AuthError{Status: http.StatusForbidden, Text: "This address has been used, is older than 10 minutes, or is not whole.",
 			Remedy: "Press Enter where errand dashboard runs: it prints another one."}
 	}
 	return who, &dashboard.AuthError{Status: http.StatusForbidden, Text: "This browser has not been let in, or was 12 hours ago.",
@@ -184,7 +193,8 @@ func (e *entrance) identity(r *http.Request) (who dashboard.Identity, err error)
 func (e *entrance) enter(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := r.URL.Query().Get("token")
-		if token == "" || r.Method != http.MethodGet || e.passwords != nil || e.known(r) != nil {
+		// A proxy may have the dashboard below a path of its own, so that this one is the end of it.
+		if token == "" || r.Method != http.MethodGet || e.passwords != nil || e.known(r) != nil || !strings.HasSuffix(r.URL.Path, "/"+e.path) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -194,7 +204,8 @@ func (e *entrance) enter(next http.Handler) http.Handler {
 				next.ServeHTTP(w, r)
 				return
 			}
-			http.SetCookie(w, &http.Cookie{Name: e.cookie(r), Value: session, Path: "/", MaxAge: int(sessionFor / time.Second),
+			// Without a path it is for the one that the browser sees.
+			http.SetCookie(w, &http.Cookie{Name: e.cookie(r), Value: session, MaxAge: int(sessionFor / time.Second),
 				HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
 		}
 		h := w.Header()

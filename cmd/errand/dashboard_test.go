@@ -173,7 +173,7 @@ func isPage(text string) bool {
 // The address that is printed lets in one browser, once, and others are told what to do.
 func TestDashboard_Enters(t *testing.T) {
 	b := serveBoard(t, boardFile(t))
-	if want := regexp.MustCompile(`^http://127\.0\.0\.1:\d+/\?token=[A-Z2-7]{26}$`); !want.MatchString(b.url) {
+	if want := regexp.MustCompile(`^http://127\.0\.0\.1:\d+/[A-Z2-7]{13}/\?token=[A-Z2-7]{26}$`); !want.MatchString(b.url) {
 		t.Errorf("%q: want %s", b.url, want)
 	}
 	ann, eve := browser(t), browser(t)
@@ -186,6 +186,7 @@ func TestDashboard_Enters(t *testing.T) {
 	}{
 		"without a token":           {b.root(), func(*http.Request) {}, 403, "Enter prints another one there."},
 		"as JSON":                   {b.root() + "?format=json", func(*http.Request) {}, 403, `"remedy"`},
+		"without the path":          {b.url[:strings.Index(b.url[8:], "/")+9] + b.url[strings.Index(b.url, "?"):], func(*http.Request) {}, 403, "not whole"},
 		"another token":             {b.root() + "?token=A", func(*http.Request) {}, 403, "has been used"},
 		"another host":              {b.root(), foreign, 421, "--host"},
 		"another host with a token": {b.url, foreign, 421, "--host"},
@@ -205,6 +206,9 @@ func TestDashboard_Enters(t *testing.T) {
 	}
 	if all := ann.Jar.Cookies(at); len(all) != 1 || all[0].Name != "errand-"+at.Port() {
 		t.Errorf("cookies %v", all)
+	}
+	if all := ann.Jar.Cookies(&url.URL{Scheme: "http", Host: "127.0.0.1:1", Path: "/a/"}); len(all) > 0 { // somebody else's server
+		t.Errorf("another port gets cookies %v", all)
 	}
 	if status, text := visit(t, ann, b.root()+"jobs"); status != 200 || !strings.Contains(text, "<h1>Jobs</h1>") {
 		t.Errorf("with the cookie: %d %s", status, text)
@@ -242,7 +246,7 @@ func TestDashboard_Cookie(t *testing.T) {
 	}
 	_ = answer.Body.Close()
 	all := answer.Cookies()
-	if len(all) != 1 || !all[0].HttpOnly || all[0].SameSite != http.SameSiteStrictMode || all[0].Path != "/" || len(all[0].Value) < 26 || all[0].MaxAge != 12*60*60 {
+	if len(all) != 1 || !all[0].HttpOnly || all[0].SameSite != http.SameSiteStrictMode || all[0].Path != "" || len(all[0].Value) < 26 || all[0].MaxAge != 12*60*60 {
 		t.Errorf("cookies %+v", all)
 	}
 	// One who follows a link of another site gets a page that goes on by itself.
