@@ -36,12 +36,16 @@ type Options struct {
 	// ReadOnly lets nobody act, whatever the role. If false, roles say who may.
 	ReadOnly bool
 	// Hidden are more parts of names of fields whose values are hidden from all but an [Admin]:
-	// in args, also those before a change, headers, checkpoints, results and messages. Case, -
-	// and _ count for nothing. Hidden are in any case names with password, passwd, secret,
-	// token, api_key, authorization, cookie, credential, private_key, ssn, card_number, cvv
-	// and iban, and in args the fields with the tag `errand:"secret"`, see [errand.Args]. A
-	// worker that runs shows which these are. Until the handler has seen one that handles a
-	// kind, all values of the args of the kind are hidden. If nil, no more.
+	// in args, also those before a change, headers, checkpoints, results and messages. Only
+	// letters and digits count, in any case. Hidden are in any case names with password,
+	// passwd, passphrase, pwd, secret, token, api_key, access_key, authorization, bearer,
+	// signature, cookie, credential, private_key, ssn, card_number, cvv and iban, and the
+	// names pass and auth; also where a text has them, as in the query of a URL, with the user
+	// in a URL. Hidden are in args the fields with the tag `errand:"secret"` too, see
+	// [errand.Args]. A worker that runs shows which these are. Until the handler has seen one
+	// that knows the type of a kind, all values of the args of the kind are hidden, and all
+	// names in them that do not look like those of fields. [errand.HandleRaw] knows no type. If
+	// nil, no more.
 	Hidden []string
 	// OnAction is called after each action that was confirmed, before its outcome is shown. A
 	// panic is logged. If nil, none is.

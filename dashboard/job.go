@@ -189,6 +189,9 @@ func (x *request) headerValue(name, value string) string {
 	if x.hides(name) {
 		return hidden
 	}
+	if x.who.Role < Admin {
+		return x.b.keys.text(value)
+	}
 	return value
 }
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,18 +18,34 @@ import (
 
 // hiddenKeys are parts of the names of fields whose values are hidden from all but an [Admin].
 // Options.Hidden adds to them.
-var hiddenKeys = []string{"password", "passwd", "secret", "token", "apikey", "authorization", "cookie", "credential", "privatekey", "ssn", "cardnumber", "cvv", "iban"}
+var hiddenKeys = []string{
+	"password", "passwd", "passphrase", "pwd", "secret", "token", "apikey", "accesskey", "authorization", "bearer", "signature",
+	"cookie", "credential", "privatekey", "ssn", "cardnumber", "cvv", "iban",
+}
+
+// hiddenNames are such names as a whole, which are parts of others too.
+var hiddenNames = bareAll("pass", "auth")
+
+// nameKeys and valueKeys are how objects call a name and its value, as {"name": "pin", "value": 1}.
+var nameKeys, valueKeys = bareAll("name", "key", "field", "header"), bareAll("value", "values")
 
 const hidden = "[hidden]"
 
-// bare returns a name without what others spell in another way: case, - and _.
+// bare returns a name without what others spell in another way: case, and what is between words.
 func bare(name string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '-' || r == '_' || r == ' ' {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
 			return -1
 		}
 		return folded(r)
 	}, name)
+}
+
+func bareAll(names ...string) []string {
+	for i, name := range names {
+		names[i] = bare(name)
+	}
+	return names
 }
 
 // folded returns the least of the letters that encoding/json takes for each other in names.
@@ -58,13 +76,60 @@ func newKeys(more []string) (all keys) {
 // hides reports whether the value of a field of this name is hidden.
 func (k keys) hides(name string) bool {
 	name = bare(name)
-	return slices.ContainsFunc(k, func(key string) bool { return strings.Contains(name, key) })
+	return slices.Contains(hiddenNames, name) || slices.ContainsFunc(k, func(key string) bool { return strings.Contains(name, key) })
 }
+
+// mention reports whether a hidden name is one of the words of a text.
+func (k keys) mention(s string) bool {
+	for word := range strings.FieldsFuncSeq(s, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-.", r)
+	}) {
+		if k.hides(word) {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	// userInURL is who a URL says asks for it, with the password.
+	userInURL = regexp.MustCompile(`://[^\s/?#]*@`)
+	// pair is a name with a value, as the query of a URL, a form or a connection string has it.
+	pair = regexp.MustCompile(`([^\s?&#;,='"]+)(\s*=\s*)("[^"]*"|'[^']*'|[^\s&#;]*)`)
+)
+
+// text returns a text without what is hidden in it: users and passwords of URLs, and the values of
+// hidden names.
+func (k keys) text(s string) string {
+	if strings.Contains(s, "://") {
+		s = userInURL.ReplaceAllString(s, "://"+hidden+"@")
+	}
+	if !strings.Contains(s, "=") {
+		return s
+	}
+	var b strings.Builder
+	for m := pair.FindStringSubmatchIndex(s); m != nil; m = pair.FindStringSubmatchIndex(s) {
+		name, value := s[m[2]:m[3]], s[m[6]:m[7]]
+		if plain, err := url.QueryUnescape(name); err == nil {
+			name = plain
+		}
+		if value != "" && len(name) <= mostName && k.hides(name) {
+			value = hidden
+		}
+		b.WriteString(s[:m[6]] + value)
+		s = s[m[7]:]
+	}
+	return b.String() + s
+}
+
+// mostName is how long a name may be. What is longer is a value.
+const mostName = 64
 
 // redactor hides values in JSON.
 type redactor struct {
 	keys keys
-	all  bool // hides all values that are neither object nor array
+	root []string // the paths of a whole document
+	all  bool     // hides all values that are neither object nor array
 	doc  []byte
 	at   int
 	out  []byte
@@ -72,9 +137,9 @@ type redactor struct {
 }
 
 // redact returns JSON without hidden values: those of fields that keys or paths name, see
-// errand.WorkerInfo, at any depth, and with all each value that is no object and no array. The
-// rest stays byte for byte, except for strings that hold JSON in which something is hidden. What is
-// no JSON is hidden whole.
+// errand.WorkerInfo, at any depth, and with all each value that is no object and no array, and names
+// that are none of fields. The rest stays byte for byte, except for strings in which something is
+// hidden: they hold JSON, URLs or names with values. What is no JSON is hidden whole.
 func redact(doc []byte, k keys, paths []string, all bool) []byte {
 	switch {
 	case len(doc) == 0:
@@ -82,9 +147,9 @@ func redact(doc []byte, k keys, paths []string, all bool) []byte {
 	case !json.Valid(doc): // which bounds the depth too
 		return []byte(`"` + hidden + `"`)
 	}
-	r := redactor{keys: k, all: all, doc: doc}
+	r := redactor{keys: k, root: foldedAll(paths), all: all, doc: doc}
 	r.space()
-	r.value(foldedAll(paths), false)
+	r.value(r.root, false)
 	return append(r.out, doc[r.done:]...)
 }
 
@@ -101,8 +166,7 @@ func (r *redactor) value(paths []string, hide bool) {
 	simple := first != '{' && first != '['
 	if hide || slices.ContainsFunc(paths, isWhole) || r.all && simple {
 		r.pass()
-		r.out = append(append(r.out, r.doc[r.done:start]...), `"`+hidden+`"`...)
-		r.done = r.at
+		r.hide(start)
 		return
 	}
 	if simple {
@@ -112,39 +176,115 @@ func (r *redactor) value(paths []string, hide bool) {
 		return
 	}
 	r.at++
+	var o object
 	for r.space(); r.doc[r.at] != '}' && r.doc[r.at] != ']'; r.space() {
 		if first == '[' {
 			r.value(paths, false)
 			continue
 		}
-		from := r.at
-		r.pass()
-		var name string
-		if json.Unmarshal(r.doc[from:r.at], &name) != nil { // which json.Valid rules out
-			name = string(r.doc[from:r.at])
-		}
-		r.space()
-		r.value(inside(paths, strings.Map(folded, name)), r.keys.hides(name))
+		r.member(paths, &o)
 	}
 	r.at++
+	if o.secret && o.to > 0 {
+		r.flush(r.at)
+		r.out = slices.Replace(r.out, o.from, o.to, []byte(`"`+hidden+`"`)...)
+	}
 }
 
-// inner hides what is hidden in a string that holds JSON, such as the body of a message. The string
-// ends here. If nothing in it is hidden, it stays as it is.
+// object is what is known of the members of an object.
+type object struct {
+	secret   bool // a member says that the value is that of a hidden name
+	from, to int  // where the value is in redactor.out
+}
+
+// member passes over a member of an object.
+func (r *redactor) member(paths []string, o *object) {
+	from := r.at
+	name := r.string()
+	if r.all && !isName(name) {
+		r.hide(from)
+	}
+	r.space()
+	inside, hide := inside(paths, strings.Map(folded, name)), r.keys.hides(name)
+	switch start, plain := r.at, bare(name); {
+	case hide:
+		r.value(inside, true)
+	case slices.Contains(nameKeys, plain):
+		if r.value(inside, false); r.doc[start] == '"' {
+			r.at = start
+			o.secret = r.keys.hides(r.string()) || o.secret
+		}
+	case o.to == 0 && slices.Contains(valueKeys, plain):
+		r.flush(start)
+		o.from = len(r.out)
+		r.value(inside, false)
+		r.flush(r.at)
+		o.to = len(r.out)
+	default:
+		r.value(inside, false)
+	}
+}
+
+// isName reports whether what names a member looks like the name of a field, not like a value.
+func isName(s string) bool {
+	for i, c := range s {
+		if !unicode.IsLetter(c) && (i == 0 || !unicode.IsDigit(c) && c != '_' && c != '-' && c != '.') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= mostName
+}
+
+// string passes over a string, and returns it.
+func (r *redactor) string() (s string) {
+	from := r.at
+	r.pass()
+	if json.Unmarshal(r.doc[from:r.at], &s) != nil { // which json.Valid rules out
+		s = string(r.doc[from:r.at])
+	}
+	return s
+}
+
+// flush writes what is before a place as it is.
+func (r *redactor) flush(to int) {
+	if to > r.done {
+		r.out = append(r.out, r.doc[r.done:to]...)
+		r.done = to
+	}
+}
+
+// hide hides what is from a place up to here.
+func (r *redactor) hide(from int) {
+	r.flush(from)
+	r.out = append(r.out, `"`+hidden+`"`...)
+	r.done = r.at
+}
+
+// inner hides what is hidden in a string, which may hold JSON, such as the body of a message. The
+// string ends here. If nothing in it is hidden, it stays as it is.
 func (r *redactor) inner(start int) {
-	var s string
-	if json.Unmarshal(r.doc[start:r.at], &s) != nil {
+	if r.at-start < 4 { // nothing fits in
 		return
 	}
-	if s := strings.TrimLeft(s, " \t\r\n"); s == "" || strings.IndexByte("{[\"", s[0]) < 0 || !json.Valid([]byte(s)) {
+	r.at = start
+	s := r.string()
+	clean := ""
+	switch begin := strings.TrimLeft(s, "\ufeff \t\r\n"); {
+	case begin == "":
+		return
+	case strings.IndexByte("{[\"", begin[0]) >= 0 && json.Valid([]byte(begin)):
+		clean = s[:len(s)-len(begin)] + string(redact([]byte(begin), r.keys, r.root, r.all))
+	case strings.IndexByte("{[", begin[0]) >= 0 && r.keys.mention(s): // as lines of JSON
+		clean = hidden
+	default:
+		clean = r.keys.text(s)
+	}
+	quoted, err := json.Marshal(clean)
+	if clean == s || err != nil { // no string fails
 		return
 	}
-	clean := redact([]byte(s), r.keys, nil, r.all)
-	quoted, err := json.Marshal(string(clean))
-	if string(clean) == s || err != nil { // no string fails
-		return
-	}
-	r.out = append(append(r.out, r.doc[r.done:start]...), quoted...)
+	r.flush(start)
+	r.out = append(r.out, quoted...)
 	r.done = r.at
 }
 
@@ -214,6 +354,13 @@ func inside(paths []string, name string) (left []string) {
 				left = append(left, strings.TrimPrefix(rest, "."))
 			}
 		}
+	}
+	if len(left) > len(paths) { // "**" at any depth, each time again
+		slices.Sort(left)
+		left = slices.Compact(left)
+	}
+	if slices.Equal(left, paths) {
+		return paths
 	}
 	return left
 }

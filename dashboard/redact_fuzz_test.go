@@ -152,6 +152,40 @@ func TestRedact_paths(t *testing.T) {
 			t.Errorf("%q in %s: %s, want %s", c.paths, c.doc, got, c.want)
 		}
 	}
+	for doc, want := range map[string]string{
+		// names
+		`{"pwd":1,"db_pwd":1,"Pass":1,"passphrase":1,"AccessKey":1,"auth":1,"bearer":1,"x-signature":1,"api.key":1}`: `{"pwd":"[hidden]","db_pwd":"[hidden]","Pass":"[hidden]","passphrase":"[hidden]","AccessKey":"[hidden]","auth":"[hidden]","bearer":"[hidden]","x-signature":"[hidden]","api.key":"[hidden]"}`,
+		`{"passenger":1,"author":2}`: `{"passenger":1,"author":2}`,
+		// a name and its value as members
+		`[{"name":"password","value":"x"},{"name":"to","value":"y"}]`:        `[{"name":"password","value":"[hidden]"},{"name":"to","value":"y"}]`,
+		`{"value":{"a":[1, {"value":2,"key":"x"}]}, "n":1,"Key":"my_token"}`: `{"value":"[hidden]", "n":1,"Key":"my_token"}`,
+		`{"value":{"value":1,"name":"pwd"},"x":2}`:                           `{"value":{"value":"[hidden]","name":"pwd"},"x":2}`,
+		`{"name":1,"value":2,"value":"\\"}`:                                  `{"name":1,"value":2,"value":"\\"}`,
+		// strings
+		`"https://u:p@h/?a=1\u0026Token=x&b=2#f"`:             `"https://[hidden]@h/?a=1\u0026Token=[hidden]\u0026b=2#f"`,
+		`"postgres://h/db?x=a@b"`:                             `"postgres://h/db?x=a@b"`,
+		`"user=ann password='a b' x=1"`:                       `"user=ann password=[hidden] x=1"`,
+		`"a=1\u0026pass%77ord=x"`:                             `"a=1\u0026pass%77ord=[hidden]"`,
+		`"to=\u003ca\u003e"`:                                  `"to=\u003ca\u003e"`,
+		`"{\"password\":1}\n{\"password\":2}"`:                `"[hidden]"`,
+		`"\ufeff{\"password\":1,\"n\":1}"`:                    "\"\ufeff{\\\"password\\\":\\\"[hidden]\\\",\\\"n\\\":1}\"",
+		`"[info] class name, no secrets"`:                     `"[hidden]"`,
+		`"[info] class name"`:                                 `"[info] class name"`,
+		`"{\"pin\":1}"`:                                       `"{\"pin\":\"[hidden]\"}"`,
+		`{"hook":"{\"url\":\"https://h/?token=x\"}","n":1.0}`: `{"hook":"{\"url\":\"https://h/?token=[hidden]\"}","n":1.0}`,
+	} {
+		if got := redact([]byte(doc), newKeys(nil), []string{"pin"}, false); string(got) != want {
+			t.Errorf("%s: %s, want %s", doc, got, want)
+		}
+	}
+	for doc, want := range map[string]string{
+		`{"4111111111111111":1,"a@b.c":{"to":2},"card_number.x":3,"":4}`: `{"[hidden]":"[hidden]","[hidden]":{"to":"[hidden]"},"card_number.x":"[hidden]","[hidden]":"[hidden]"}`,
+		`{"` + strings.Repeat("a", 65) + `":[ 1 ]}`:                      `{"[hidden]":[ "[hidden]" ]}`,
+	} {
+		if got := redact([]byte(doc), newKeys(nil), nil, true); string(got) != want {
+			t.Errorf("all of %s: %s, want %s", doc, got, want)
+		}
+	}
 	deep := strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)
 	if got := redact([]byte(deep), newKeys(nil), []string{"a"}, false); string(got) != `"[hidden]"` {
 		t.Errorf("of what is too deep: %.100s", got)
