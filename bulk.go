@@ -59,6 +59,9 @@ type Bulk struct {
 	By string
 	// DryRun has StartBulk only count the jobs, and change nothing.
 	DryRun bool
+	// Look is how many jobs a dry run looks at, at most 2,000, where the number is not kept:
+	// it is for filters by queue, kind and state alone. If zero, a dry run counts up to 10,000.
+	Look int
 }
 
 // BulkInfo is what is known of a [Bulk] that was started.
@@ -98,6 +101,7 @@ const (
 	mostBulks  = 100    // that Bulks returns and that are kept
 	bulkCount  = 10_000 // jobs are counted up to so many
 	bulkLooked = 200_000
+	mostLook   = 2000 // Bulk.Look: what a store looks at for a page
 	bulkSample = 10
 	mostSet    = 100
 	// bulkTag is a tag of all bulk jobs, by which they are found among others.
@@ -164,7 +168,7 @@ func (q *Queue) StartBulk(ctx context.Context, b Bulk) (BulkInfo, error) {
 	}
 	info := BulkInfo{Do: a.Do, By: a.By, Rate: a.Rate}
 	if b.DryRun {
-		info.Total, info.More, info.Sample, err = q.countBulk(ctx, a)
+		info.Total, info.More, info.Sample, err = q.countBulk(ctx, a, b.Look)
 		return info, err
 	}
 	args, err := json.Marshal(a)
@@ -207,6 +211,7 @@ func (q *Queue) bulkArgs(ctx context.Context, b *Bulk) (*bulkArgs, error) {
 	f.notBulk("filter.queue", b.Filter.Queue)
 	f.notBulk("filter.kind", b.Filter.Kind)
 	f.between("rate", b.Rate, mostRate)
+	f.between("look", b.Look, mostLook)
 	f.by(b.By)
 	other := func(field string, set bool, of BulkAction) {
 		if set && b.Do != of {
@@ -432,8 +437,9 @@ func readBulkNote(note string) (left int64, more bool) {
 	return left, strings.Contains(note, "more than")
 }
 
-// countBulk counts the jobs that a bulk job would take now, and returns some of them.
-func (q *Queue) countBulk(ctx context.Context, a *bulkArgs) (n int64, more bool, sample []ID, err error) {
+// countBulk counts the jobs that a bulk job would take now, and returns some of them. Where it has
+// to look at jobs, it looks at one page of look, or at all if that is zero.
+func (q *Queue) countBulk(ctx context.Context, a *bulkArgs, look int) (n int64, more bool, sample []ID, err error) {
 	if len(a.IDs) > 0 {
 		return int64(len(a.IDs)), false, a.IDs[:min(len(a.IDs), bulkSample)], nil
 	}
@@ -445,7 +451,11 @@ func (q *Queue) countBulk(ctx context.Context, a *bulkArgs) (n int64, more bool,
 	}
 	total, looked := int64(0), 0
 	for after := ""; ; {
-		page, err := q.store.Jobs(ctx, a.Filter, after, maxPage)
+		limit := cmp.Or(look, maxPage)
+		if counted {
+			limit = min(limit, bulkSample)
+		}
+		page, err := q.store.Jobs(ctx, a.Filter, after, limit)
 		if err != nil {
 			return 0, false, nil, err
 		}
@@ -462,13 +472,13 @@ func (q *Queue) countBulk(ctx context.Context, a *bulkArgs) (n int64, more bool,
 		looked += page.Looked
 		after = page.Next
 		switch {
-		case counted && (len(sample) == bulkSample || after == "" || looked >= bulkLooked):
+		case counted && (len(sample) == bulkSample || after == "" || look > 0 || looked >= bulkLooked):
 			return n, false, sample, nil
 		case total > bulkCount:
 			return bulkCount, true, sample, nil
 		case after == "":
 			return total, false, sample, nil
-		case looked >= bulkLooked:
+		case look > 0 || looked >= bulkLooked:
 			return total, true, sample, nil
 		}
 	}

@@ -277,7 +277,7 @@ func (q *Queue) runBulk(ctx context.Context, l *storage.Leased) error {
 
 // begin finds out what the work is, and keeps that.
 func (r *bulkRun) begin(ctx context.Context) (err error) {
-	if r.at.Total, r.at.More, _, err = r.q.countBulk(ctx, &r.args); err != nil {
+	if r.at.Total, r.at.More, _, err = r.q.countBulk(ctx, &r.args, 0); err != nil {
 		return err
 	}
 	if r.args.Filter.Has(Dead) && len(r.args.IDs) == 0 {

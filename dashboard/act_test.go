@@ -430,6 +430,31 @@ func TestAct_more(t *testing.T) {
 	confirm(t, h, f, "It has begun: 11 jobs with queue default.")
 }
 
+// What has no number that is kept is looked for among 2,000 jobs, and then it is said how many were
+// found there.
+func TestAct_looked(t *testing.T) {
+	q := open(t)
+	h := admin(q)
+	fill := func(n int, o *errand.JobOptions) {
+		jobs := make([]errand.NewJob, n)
+		for i := range jobs {
+			jobs[i] = errand.NewJob{Args: mail{"a"}, Options: o}
+		}
+		if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tagged := url.Values{"do": {"cancel"}, "tag": {"odd"}}
+	fill(990, &errand.JobOptions{Tags: []string{"odd"}})
+	f := asks(t, h, tagged, "Cancel: 990 jobs with tag odd?")
+	fill(990, &errand.JobOptions{Tags: []string{"odd"}})
+	fill(30, &errand.JobOptions{Tags: []string{"odd"}, Queue: "other"})
+	f = asks(t, h, f, "You were asked about 990. More match now", "Cancel: all jobs with tag odd, of which at least 2,000 were found among the 2,000 looked at?")
+	asks(t, h, url.Values{"do": {"cancel"}, "tag": {"odd"}, "queue": {"none"}, "state": {"ready"}}, "Cancel: all jobs with state ready, queue none, tag odd, of which none was found among the 2,000 looked at?")
+	asks(t, h, url.Values{"do": {"cancel"}}, "Cancel: 2,010 jobs of all queues?")
+	confirm(t, h, f, "It has begun: all jobs with tag odd, of which at least 2,000")
+}
+
 // slow is a store that finds no jobs by their errors, however long it is asked.
 type slow struct{ storage.Store }
 

@@ -197,6 +197,10 @@ func (x *request) planOne(id errand.ID, about []errand.State, past string) (*pla
 // countFor is how long jobs are counted. What is left of readFor is for the rest of the page.
 const countFor = readFor / 2
 
+// countLook is how many jobs are looked at for that. The numbers of queues, kinds and states are
+// kept, and cost no look.
+const countLook = 2000
+
 // planMany returns the plan of a bulk job.
 func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []errand.State, past string) (*plan, error) {
 	rate := input{Name: "rate", Label: "Jobs a second", Value: strings.TrimSpace(f.Get("rate")), Hint: "as many as the rest of the work leaves room for, if empty"}
@@ -206,7 +210,7 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 			rate.Err, b.Rate = "rate "+strconv.Quote(rate.Value)+": must be between 0 and 100000", 0
 		}
 	}
-	b.By, b.DryRun = x.by(), true
+	b.By, b.DryRun, b.Look = x.by(), true, countLook
 	p := &plan{inputs: []input{rate}, at: "jobs", jobs: []errand.JobInfo{}}
 	if ids := b.Filter.IDs; len(ids) > 0 {
 		left, err := x.inStates(&b.Filter, about)
@@ -226,7 +230,8 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 	counting, stop := context.WithTimeout(x.Context(), countFor)
 	defer stop()
 	dry, err := x.b.q.StartBulk(counting, b)
-	if errors.Is(err, context.DeadlineExceeded) && x.Context().Err() == nil { // no index serves the filter
+	late := errors.Is(err, context.DeadlineExceeded) && x.Context().Err() == nil // no index serves the filter
+	if late {
 		dry.More, err = true, nil
 		p.note = "They could not be counted within " + took(countFor) + ", as no index serves this choice. All that match will be taken."
 	}
@@ -239,10 +244,12 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 	}
 	p.n, p.more, p.text = dry.Total, dry.More, plural(dry.Total, "job")+" "+which
 	switch {
-	case dry.Total == 0:
+	case late:
 		p.text = "all jobs " + which
+	case dry.Total == 0:
+		p.text = "all jobs " + which + ", of which none was found among the " + count(countLook) + " looked at"
 	case dry.More:
-		p.text = "more than " + p.text
+		p.text = "all jobs " + which + ", of which at least " + count(dry.Total) + " " + wasOrWere(dry.Total) + " found among the " + count(countLook) + " looked at"
 	}
 	if len(dry.Sample) > 0 {
 		page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{IDs: dry.Sample}, nil)
@@ -267,6 +274,13 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 		return nil
 	}
 	return p, nil
+}
+
+func wasOrWere(n int64) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
 }
 
 // inStates leaves in a filter the named jobs that are in one of the states, and returns how many

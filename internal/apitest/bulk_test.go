@@ -449,6 +449,28 @@ func TestBulk_dryRun(t *testing.T) {
 				t.Errorf("%+v: %+v, %v", c.filter, b, err)
 			}
 		}
+		for _, c := range []struct {
+			filter errand.JobFilter
+			total  int64
+			more   bool
+			look   int
+		}{
+			{errand.JobFilter{Kind: "note"}, 300, false, 100},
+			{errand.JobFilter{Error: "NO"}, 100, true, 100},
+			{errand.JobFilter{Error: "NO"}, 300, false, 300},
+			{errand.JobFilter{Error: "NO"}, 300, false, 2000},
+		} {
+			b, err := q.StartBulk(t.Context(), errand.Bulk{Do: errand.BulkRedrive, Filter: c.filter, DryRun: true, Look: c.look})
+			if err != nil || b.Total != c.total || b.More != c.more || len(b.Sample) != 10 {
+				t.Errorf("%+v, %d looked at: %+v, %v", c.filter, c.look, b, err)
+			}
+		}
+		for _, look := range []int{-1, 2001} {
+			_, err := q.StartBulk(t.Context(), errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{All: true}, DryRun: true, Look: look})
+			if f := (*errand.FieldError)(nil); !errors.As(err, &f) || f.Field != "look" {
+				t.Errorf("look %d: %v", look, err)
+			}
+		}
 		if n := notesIn(t, q, errand.Dead); n != 300 || len(must(q.Bulks(t.Context()))) != 0 {
 			t.Errorf("%d are dead after it", n)
 		}
