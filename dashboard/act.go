@@ -128,20 +128,20 @@ func act(x *request) (_ *content, err error) {
 		return nil, err
 	}
 	key := f.Get("key")
-	var asked *question
+	x.begun = time.Now()
 	if key != "" {
-		q, first, err := x.b.ledger.take(x.Context(), key, x.who.Name, d.digest(f), time.Now())
+		q, first, err := x.b.ledger.take(x.Context(), key, x.who.Name, d.digest(f), x.begun)
 		switch {
 		case err != nil || q != nil && q.out != nil && !first: // it was sent twice, and may still be done
 			return &content{to: "done?key=" + url.QueryEscape(key)}, nil
 		case first:
-			asked = q
+			x.asked = q
 		}
 	}
 	var out *outcome
 	defer func() {
-		if asked != nil {
-			x.b.ledger.end(asked, out, time.Now())
+		if x.asked != nil {
+			x.b.ledger.end(x.asked, out, time.Now())
 		}
 	}()
 	p, err := d.plan(x, f)
@@ -155,11 +155,11 @@ func act(x *request) (_ *content, err error) {
 	}
 	p.text, p.note = visible(p.text), visible(p.note)
 	q := p.confirmation(d)
-	q.Late = key != "" && asked == nil
+	q.Late = key != "" && x.asked == nil
 	q.Changes = x.changed(p.facts, f.Get("was"))
 	q.Were, q.More = p.grown(f.Get("sure"))
 	wrong := slices.ContainsFunc(p.inputs, func(i input) bool { return i.Err != "" })
-	if asked == nil || q.More || wrong || len(q.Changes) > 0 {
+	if x.asked == nil || q.More || wrong || len(q.Changes) > 0 {
 		return x.ask(d, p, q, wrong), nil
 	}
 	var again *content
@@ -206,7 +206,7 @@ func (x *request) ask(d *deed, p *plan, q *confirmation, wrong bool) *content {
 	if p.more {
 		sure += "+"
 	}
-	key := x.b.ledger.ask(x.who.Name, d.digest(f), time.Now())
+	key := x.b.ledger.ask(x.who.Name, d.digest(f), x.begun)
 	q.Hidden = append(q.Hidden, [2]string{"sure", sure}, [2]string{"was", x.b.was(p.facts)}, [2]string{"key", key})
 	c := &content{title: d.title, data: q}
 	if wrong {

@@ -430,6 +430,98 @@ func TestAct_more(t *testing.T) {
 	confirm(t, h, f, "It has begun: 11 jobs with queue default.")
 }
 
+// Other jobs than were shown are asked about anew, though they are as many. Those that were shown
+// may be gone.
+func TestAct_others(t *testing.T) {
+	q := open(t)
+	h := admin(q)
+	ids := make([]errand.ID, 12)
+	for i := range ids {
+		ids[i] = add(t, q, mail{"a"}, &errand.JobOptions{Delay: time.Hour})
+	}
+	cancel := func(ids ...errand.ID) {
+		t.Helper()
+		for _, id := range ids {
+			if _, err := q.Cancel(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	gone := func(ids ...errand.ID) {
+		t.Helper()
+		if n, err := q.Delete(t.Context(), errand.JobFilter{IDs: ids}); n != len(ids) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	all := url.Values{"do": {"delete"}, "state": {"cancelled"}}
+	cancel(ids[0], ids[1])
+	f := asks(t, h, all, "Delete: 2 jobs with state cancelled?")
+	gone(ids[0])
+	cancel(ids[2])
+	f = asks(t, h, f, "What has changed meanwhile", ids[0].String(), ids[2].String())
+	gone(ids[1])
+	confirm(t, h, f, "It has begun: 1 job with state cancelled.")
+	cancel(ids[3:]...)
+	f = asks(t, h, all, "Delete: 10 jobs with state cancelled?")
+	for range 5 {
+		cancel(add(t, q, mail{"b"}, nil))
+	}
+	f = asks(t, h, f, "You were asked about 10. More match now", "Delete: 15 jobs with state cancelled?")
+	gone(ids[2:8]...)
+	confirm(t, h, f, "It has begun: 9 jobs with state cancelled.")
+}
+
+// A job that has ended after it was asked whether such jobs are to be deleted stays.
+func TestAct_endedLater(t *testing.T) {
+	q := open(t)
+	h := admin(q)
+	add12 := func() (ids []errand.ID) {
+		for range 12 {
+			id := add(t, q, mail{"a"}, nil)
+			if _, err := q.Cancel(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	before := add12()
+	for name, form := range map[string]url.Values{"all": {}, "some": {"state": {"cancelled"}}, "bounded": {"ended_before": {"2100-01-01"}}} {
+		form.Set("do", "delete")
+		f := asks(t, h, form, "Delete: 12 jobs")
+		if _, err := q.Delete(t.Context(), errand.JobFilter{IDs: before}); err != nil {
+			t.Fatal(err)
+		}
+		after := add12()
+		confirm(t, h, f, "It has begun: 12 jobs")
+		bulks, err := q.Bulks(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		serve(t, q, bulks[0].ID)
+		for _, id := range after {
+			if state(t, q, id) != errand.Cancelled {
+				t.Errorf("%s: job %s is deleted", name, id)
+			}
+		}
+		before = after
+	}
+}
+
+// serve has a worker do a bulk job.
+func serve(t *testing.T, q *errand.Queue, id errand.ID) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"errand.bulk"}, Logger: quiet})
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	_, err := errand.Await[json.RawMessage](ctx, q, id)
+	stop()
+	if stopped := <-ended; !errors.Is(err, errand.ErrNoResult) || stopped != nil {
+		t.Fatal(err, stopped)
+	}
+}
+
 // What has no number that is kept is looked for among 2,000 jobs, and then it is said how many were
 // found there.
 func TestAct_looked(t *testing.T) {

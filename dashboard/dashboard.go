@@ -115,6 +115,9 @@ type request struct {
 	up   string // the way from the page to the front, relative
 	id   string // of the job in the path
 
+	begun time.Time // of an action, or of the question about it
+	asked *question // that this is the answer to; nil if it is none
+
 	seen    *look // what the page shows, if it shows one
 	version int64 // of the file, before the page was read
 }

@@ -258,8 +258,14 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 		}
 		p.jobs = page.Jobs
 	}
+	if len(b.Filter.IDs) == 0 && !p.more && int(p.n) == len(p.jobs) {
+		p.facts = x.shownFacts(p.jobs, f.Get("was"))
+	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		b.DryRun = false
+		if b.Do == errand.BulkDelete && len(b.Filter.IDs) == 0 {
+			endedBefore(&b.Filter, x.b.q.Clock().Now.Add(-time.Since(x.asked.at)))
+		}
 		info, err := q.StartBulk(ctx, b)
 		if err != nil {
 			return err
@@ -274,6 +280,31 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 		return nil
 	}
 	return p, nil
+}
+
+// shownFacts are what a deed on several jobs depends on if all of them are shown: none has come
+// since, though some may have gone. If more jobs than can be shown were asked about, there are none.
+func (x *request) shownFacts(jobs []errand.JobInfo, was string) []fact {
+	ids := make([]string, len(jobs))
+	for i := range jobs {
+		ids[i] = jobs[i].ID.String()
+	}
+	value, v := strings.Join(ids, " "), x.b.readWas(was)
+	old := v.Get("jobs")
+	switch {
+	case v != nil && old == "":
+		return nil
+	case !slices.ContainsFunc(ids, func(id string) bool { return !strings.Contains(old, id) }):
+		value = old
+	}
+	return []fact{{"jobs", value, ""}}
+}
+
+// endedBefore leaves in a filter those jobs that had ended before a time.
+func endedBefore(in *errand.JobFilter, at time.Time) {
+	if in.EndedBefore.IsZero() || at.Before(in.EndedBefore) {
+		in.EndedBefore, in.All = at, false
+	}
 }
 
 func wasOrWere(n int64) string {
