@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,6 +57,8 @@ type viewer struct {
 	seen  int64 // what the page shows: the serial of a look, else the version of the file
 	print uint64
 	known bool // print is that of the row
+	stale bool // something was committed since its row was read
+	read  int  // the turn in which that was
 	owed  bool // it is to be told
 	told  time.Time
 }
@@ -73,7 +76,6 @@ type hub struct {
 	turns int
 	away  bool
 	last  int64 // version
-	first int   // of the rows that are asked for next
 }
 
 func newHub(l *looks) *hub {
@@ -155,8 +157,10 @@ func (h *hub) turn(all []*viewer) {
 	if h.away = err != nil; err == nil {
 		h.last = version
 	}
-	fresh := slices.ContainsFunc(all, func(v *viewer) bool { return !v.job.IsZero() && !v.known })
-	if err == nil && (changed || fresh) {
+	for _, v := range all {
+		v.stale = v.stale || changed || !v.known
+	}
+	if err == nil {
 		h.rows(ctx, all, version, known)
 	}
 	for _, v := range all {
@@ -219,26 +223,24 @@ func (v *viewer) ring() {
 	}
 }
 
-// rows finds out whose job has changed, of a few of those that are watched.
+// rows finds out whose job has changed, of a few whose rows are stale: those first that were read
+// longest ago.
 func (h *hub) rows(ctx context.Context, all []*viewer, version int64, known bool) {
 	of := map[errand.ID][]*viewer{}
 	var ids []errand.ID
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b *viewer) int { return cmp.Compare(a.read, b.read) })
 	for _, v := range all {
 		if v.job.IsZero() {
 			continue
 		}
-		if of[v.job] == nil {
+		if v.stale && !slices.Contains(ids, v.job) && len(ids) < mostRows {
 			ids = append(ids, v.job)
 		}
 		of[v.job] = append(of[v.job], v)
 	}
 	if len(ids) == 0 {
 		return
-	}
-	if len(ids) > mostRows { // some now, the others in the next turns
-		h.first %= len(ids)
-		ids = slices.Concat(ids[h.first:], ids[:h.first])[:mostRows]
-		h.first += mostRows
 	}
 	page, err := h.looks.q.Jobs(ctx, errand.JobFilter{IDs: ids}, nil)
 	if err != nil {
@@ -254,7 +256,7 @@ func (h *hub) rows(ctx context.Context, all []*viewer, version int64, known bool
 			if v.known && v.print != print || !v.known && known && v.seen != version {
 				v.owed = true
 			}
-			v.print, v.known = print, true
+			v.print, v.known, v.stale, v.read = print, true, false, h.turns
 			if v.told.IsZero() {
 				v.told = time.Now()
 			}

@@ -284,6 +284,38 @@ func TestLive_rows(t *testing.T) {
 	})
 }
 
+// All viewers of jobs that one commit has changed are told, though nothing is committed after it,
+// and those of other jobs are not.
+func TestLive_manyRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		var jobs []errand.ID
+		for range 15 {
+			jobs = append(jobs, store.commit(t, q))
+		}
+		var all []*stream
+		for i, id := range jobs {
+			all = append(all, look(t, h, "job/"+id.String(), nil))
+			defer func() { all[i].stop(); <-all[i].ended }()
+		}
+		time.Sleep(10500 * time.Millisecond) // between two turns
+		for _, id := range jobs[:12] {
+			if _, err := q.Cancel(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store.version.Add(1)
+		time.Sleep(30 * time.Second)
+		for i, s := range all {
+			if n, want := s.changed.Load(), min(int64(12-i), 1); n != max(want, 0) {
+				t.Errorf("the viewer of job %d was told %d times, want %d", i, n, max(want, 0))
+			}
+		}
+	})
+}
+
 // Viewers of pages that cost reads of their own are told in turn, at most four a second.
 func TestLive_turns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
