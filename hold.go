@@ -52,6 +52,8 @@ type HoldOptions struct {
 	// itself have "errand", and those that a handler asked for by HoldLane "handler".
 	// If zero, nobody is named.
 	By string
+	// DryRun has Hold only check the lane and the options, and hold nothing.
+	DryRun bool
 }
 
 const (
@@ -95,7 +97,7 @@ func (q *Queue) Hold(ctx context.Context, lane Lane, o *HoldOptions) error {
 		f.field("until", o.Until, "must be in the year 9999 at the latest")
 	}
 	f.by(o.By)
-	if err := f.err(); err != nil {
+	if err := f.err(); err != nil || o.DryRun {
 		return err
 	}
 	if err := q.store.Hold(ctx, now, h); err != nil {

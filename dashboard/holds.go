@@ -57,24 +57,26 @@ func hold(x *request, f url.Values) (*plan, error) {
 	}
 	reason := input{Name: "reason", Label: "Reason", Value: cmp.Or(strings.TrimSpace(f.Get("reason")), "held"), Hint: "a name: holds of a lane for other reasons stay"}
 	lasts := input{Name: "for", Label: "For", Value: strings.TrimSpace(f.Get("for")), Hint: "as 30m or 2h; until it is released, if empty"}
-	o := errand.HoldOptions{Reason: reason.Value, By: x.by()}
+	o := errand.HoldOptions{Reason: reason.Value, By: x.by(), DryRun: true}
 	if lasts.Value != "" {
 		if o.For, err = time.ParseDuration(lasts.Value); err != nil || o.For <= 0 {
-			lasts.Err = "for " + strconv.Quote(lasts.Value) + ": must be a time above zero, as 30m or 2h"
+			o.For, lasts.Err = 0, "for " + strconv.Quote(lasts.Value) + ": must be a time above zero, as 30m or 2h"
 		}
 	}
-	if reason.Value == "unavailable" || reason.Value == "brake" {
-		reason.Err = "reason " + strconv.Quote(reason.Value) + ": must not be unavailable or brake: errand begins such holds itself"
+	inputs := []input{reason, lasts}
+	if err := x.b.q.Hold(x.Context(), lane, &o); err != nil && !blame(inputs, err) {
+		return nil, err
 	}
 	is, err := x.holdOf(lane, reason.Value)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{text: laneText(lane), at: laneAt(lane), inputs: []input{reason, lasts}, facts: holdFacts(is)}
+	p := &plan{text: laneText(lane), at: laneAt(lane), inputs: inputs, facts: holdFacts(is)}
 	if is != nil {
 		p.note = "It is held for this reason since " + is.Since.UTC().Format(time.RFC3339) + " by " + cmp.Or(is.By, "nobody who is named") + ": the new hold takes the place of that."
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
+		o.DryRun = false
 		err := q.Hold(ctx, lane, &o)
 		if err == nil {
 			out.Told = "Held: " + laneText(lane) + ", for the reason " + o.Reason

@@ -24,6 +24,7 @@ func TestQueue_Hold(t *testing.T) {
 		{errand.Lane{Queue: "default"}, nil},
 		{errand.Lane{Queue: "default"}, &errand.HoldOptions{Reason: "modem", By: "ada", Until: until}},
 		{errand.Lane{Kind: "note"}, &errand.HoldOptions{Reason: "modem", For: time.Hour}},
+		{errand.Lane{Queue: "default"}, &errand.HoldOptions{Reason: "dry", DryRun: true}},
 	} {
 		if err := q.Hold(ctx, c.lane, c.o); err != nil {
 			t.Fatal(err)
@@ -86,6 +87,7 @@ func TestQueue_Hold_badInput(t *testing.T) {
 	}{
 		{errand.Lane{}, nil, []fault{{"lane", `""`, "must name a queue, a kind, or both"}}},
 		{errand.Lane{Queue: "a b", Kind: "-"}, nil, []fault{{"lane.queue", `"a b"`, "must match"}, {"lane.kind", `"-"`, "must match"}}},
+		{mail, &errand.HoldOptions{Reason: "a b", DryRun: true}, []fault{{"reason", `"a b"`, "must match"}}},
 		{mail, &errand.HoldOptions{Reason: "a b"}, []fault{{"reason", `"a b"`, "must match"}}},
 		{mail, &errand.HoldOptions{Reason: long}, []fault{{"reason", `"` + long[:100] + `"... (129 bytes)`, "must match"}}},
 		{mail, &errand.HoldOptions{Reason: "unavailable"}, []fault{{"reason", `"unavailable"`, "must not be unavailable or brake: errand begins such holds itself"}}},
