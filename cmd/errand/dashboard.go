@@ -131,6 +131,10 @@ const actFor = 3 * time.Second
 
 // serveDashboard serves the dashboard until ctx ends.
 func (t *tool) serveDashboard(ctx context.Context, q *queue.Queue, path string, f *dashboardFlags, e *entrance) (err error) {
+	if e.file, err = keepFile(path); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.file.Close()) }() // after the queues, as it takes their locks
 	l, err := f.listener(ctx)
 	if err != nil {
 		return err
@@ -219,7 +223,8 @@ func serveUntil(ctx context.Context, server *http.Server, l net.Listener, wait t
 	return err
 }
 
-// onceOpen opens a file for writing when that is first asked for.
+// onceOpen opens a file for writing when that is first asked for, and again if the queue has closed
+// itself.
 type onceOpen struct {
 	open func() (*queue.Queue, error)
 
@@ -229,12 +234,25 @@ type onceOpen struct {
 	err     error
 }
 
+// askFor is how long a queue is asked whether it can be used. One that is only slow can.
+const askFor = time.Second
+
 // get returns the queue. If ctx ends meanwhile, the file is open for the next call.
 func (o *onceOpen) get(ctx context.Context) (*queue.Queue, error) {
 	o.mu.Lock()
-	if o.q != nil {
+	q := o.q
+	o.mu.Unlock()
+	if q != nil && lives(ctx, q) {
+		return q, nil
+	}
+	o.mu.Lock()
+	if o.q != q { // somebody else has opened it again
 		defer o.mu.Unlock()
-		return o.q, nil
+		return o.q, o.err
+	}
+	if q != nil {
+		_ = q.Close() // who has acted then was told why it ended
+		o.q = nil
 	}
 	if o.opening == nil {
 		o.opening = make(chan struct{})
@@ -250,6 +268,12 @@ func (o *onceOpen) get(ctx context.Context) (*queue.Queue, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.q, o.err
+}
+
+func lives(ctx context.Context, q *queue.Queue) bool {
+	ctx, stop := context.WithTimeout(ctx, askFor)
+	defer stop()
+	return q.Health(ctx, &queue.HealthOptions{MaxAge: -1}).Live
 }
 
 func (o *onceOpen) begin(opened chan struct{}) {

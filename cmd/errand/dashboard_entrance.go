@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ type entrance struct {
 	name      string
 	passwords func(*http.Request) (dashboard.Identity, error) // nil: by the address
 	tls       *tls.Config
+	file      *keptFile
 	hosts     []string // that people see, in lower case and without ports
 	origins   []string
 
@@ -176,6 +178,16 @@ func (e *entrance) identity(r *http.Request) (who dashboard.Identity, err error)
 	if err := e.known(r); err != nil {
 		return who, err
 	}
+	who, err = e.enters(r)
+	if err == nil && e.file.replaced() {
+		return who, &dashboard.AuthError{Status: http.StatusServiceUnavailable, Text: "Another file was put in the place of " + filepath.Base(e.file.path) + ".",
+			Remedy: "End errand dashboard, and start it again: pages would mix the two files."}
+	}
+	return who, err
+}
+
+// enters returns who a request is from, of those who may enter.
+func (e *entrance) enters(r *http.Request) (who dashboard.Identity, err error) {
 	switch {
 	case e.passwords != nil:
 		return e.passwords(r)

@@ -95,6 +95,42 @@ func (s *ownSocket) Close() error {
 	return err
 }
 
+// keptFile is the file of a queue.
+type keptFile struct {
+	path string
+	info os.FileInfo
+	open *os.File // so that no other file gets its number; nil on Windows, where it could not be deleted
+}
+
+func keepFile(path string) (*keptFile, error) {
+	k := &keptFile{path: path}
+	var err error
+	if runtime.GOOS == "windows" {
+		k.info, err = os.Stat(path)
+		return k, err
+	}
+	if k.open, err = os.Open(path); err != nil {
+		return nil, err
+	}
+	k.info, err = k.open.Stat()
+	return k, err
+}
+
+// replaced reports whether there is another file in its place.
+func (k *keptFile) replaced() bool {
+	info, err := os.Stat(k.path)
+	return err == nil && !os.SameFile(info, k.info)
+}
+
+// Close is called when nobody uses the queue any more: it takes the locks that this process has on
+// the file.
+func (k *keptFile) Close() error {
+	if k.open == nil {
+		return nil
+	}
+	return k.open.Close()
+}
+
 // readUsers reads a file with those who may enter, which nobody else may read.
 func readUsers(path string) (map[string]dashboard.User, error) {
 	file, err := os.Open(path)

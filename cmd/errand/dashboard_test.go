@@ -636,6 +636,34 @@ func TestDashboard_Writes(t *testing.T) {
 	}
 }
 
+// If another file is put in the place of the one that is shown, pages say so and show neither.
+func TestDashboard_Replaced(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files that are open stay there")
+	}
+	path, other := boardFile(t), boardFile(t)
+	b, c := serveBoard(t, path), browser(t)
+	if status, _ := visit(t, c, b.url); status != 200 {
+		t.Fatalf("%d", status)
+	}
+	if err := os.Rename(other, path); err != nil {
+		t.Fatal(err)
+	}
+	form := url.Values{"do": {"hold"}, "queue": {"mail"}}
+	for _, page := range []string{"", "jobs", "lanes?format=json"} {
+		if status, text := visit(t, c, b.root()+page); status != 503 || !strings.Contains(text, "Another file was put in the place of jobs.db.") || !strings.Contains(text, "start it again") {
+			t.Errorf("%q: %d %s", page, status, text)
+		}
+	}
+	if status, text := send(t, c, b.root()+"act", form); status != 503 || !strings.Contains(text, "Another file") {
+		t.Errorf("an action: %d %s", status, text)
+	}
+	if status, text := visit(t, browser(t), b.root()); status != 403 || strings.Contains(text, "Another file") {
+		t.Errorf("who is not in: %d %s", status, text)
+	}
+	b.end(t)
+}
+
 // The file is opened once, again after an error, and goes on being opened if who asked has gone.
 func TestOnceOpen(t *testing.T) {
 	path := boardFile(t)
@@ -663,10 +691,20 @@ func TestOnceOpen(t *testing.T) {
 	if again, err := o.get(t.Context()); again != first || err != nil || calls != 2 {
 		t.Errorf("opened %d times, %v", calls, err)
 	}
+	if err := first.Close(); err != nil { // as it does itself after some errors
+		t.Error(err)
+	}
+	last, err := o.get(t.Context())
+	if err != nil || last == first || calls != 3 {
+		t.Fatalf("after it was closed: opened %d times, %v", calls, err)
+	}
+	if _, err := last.Counts(t.Context()); err != nil {
+		t.Errorf("opened again: %v", err)
+	}
 	if err := o.close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := first.Counts(t.Context()); !errors.Is(err, queue.ErrClosed) {
+	if _, err := last.Counts(t.Context()); !errors.Is(err, queue.ErrClosed) {
 		t.Errorf("it is not closed: %v", err)
 	}
 }
