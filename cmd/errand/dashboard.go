@@ -246,11 +246,12 @@ func (o *onceOpen) get(ctx context.Context) (*queue.Queue, error) {
 		return q, nil
 	}
 	o.mu.Lock()
-	if o.q != q { // somebody else has opened it again
+	switch {
+	case o.q == nil: // also if somebody else has found that it is dead
+	case o.q != q:
 		defer o.mu.Unlock()
-		return o.q, o.err
-	}
-	if q != nil {
+		return o.q, nil
+	default:
 		_ = q.Close() // who has acted then was told why it ended
 		o.q = nil
 	}
