@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -60,9 +61,18 @@ const (
 	mostSecretSteps = 100_000
 )
 
-// secrets returns where values of a type have fields with the tag `errand:"secret"`, as
-// WorkerInfo.Secret shows it.
+// typeUnknown is the path of args of which no type says what is secret.
+const typeUnknown = "**"
+
+// secrets returns where values of a type have fields with the tag `errand:"secret"`, or values of
+// any type if there are such fields, as WorkerInfo.Secret shows it.
 func secrets(t reflect.Type) []string {
+	if isRaw(t) {
+		return []string{typeUnknown}
+	}
+	if !hasSecret(t, false, map[reflect.Type]bool{}) {
+		return nil
+	}
 	s := secretFinder{holds: map[reflect.Type]bool{}, within: map[reflect.Type]bool{}, again: map[reflect.Type]bool{}}
 	s.find(t, "")
 	if len(s.paths) > mostSecrets || s.steps > mostSecretSteps {
@@ -87,14 +97,14 @@ func (s *secretFinder) find(t reflect.Type, at string) {
 	s.steps++
 	holds, known := s.holds[t]
 	if !known {
-		holds = hasSecret(t, map[reflect.Type]bool{})
+		holds = hasSecret(t, true, map[reflect.Type]bool{})
 		s.holds[t] = holds
 	}
 	if !holds || s.steps > mostSecretSteps || len(s.paths) > mostSecrets {
 		return
 	}
-	if implements(reflect.PointerTo(deref(t)), slices.Concat(marshalers, unmarshalers)) {
-		s.paths = append(s.paths, at) // it alone knows under which names its fields are
+	if t.Kind() == reflect.Interface || implements(reflect.PointerTo(deref(t)), slices.Concat(marshalers, unmarshalers)) {
+		s.paths = append(s.paths, at) // it alone knows what its fields are
 		return
 	}
 	switch t.Kind() {
@@ -129,7 +139,7 @@ func (s *secretFinder) fields(t reflect.Type, at string, secret bool) {
 		case f.Tag.Get("json") == "-":
 		case f.Anonymous && name == "" && inner.Kind() == reflect.Struct: // JSON has its fields as those of t
 			s.fields(inner, at, secret)
-		case !f.IsExported():
+		case !f.IsExported() && !(f.Anonymous && inner.Kind() == reflect.Struct):
 		case secret:
 			s.paths = append(s.paths, below(at, cmp.Or(name, f.Name)))
 		default:
@@ -151,27 +161,52 @@ func isSecret(f *reflect.StructField) bool { return f.Tag.Get("errand") == "secr
 // below returns the path of a name below another path.
 func below(at, name string) string { return strings.TrimPrefix(at+"."+name, ".") }
 
-// hasSecret reports whether a field with the tag can be reached from a type. It has seen those
-// that are in seen. It panics for a tag that would hide nothing.
-func hasSecret(t reflect.Type, seen map[reflect.Type]bool) (has bool) {
+// hasSecret reports whether a field with the tag can be reached from a type, or if open a value of
+// any type, whose fields may have it. It has seen those that are in seen. It panics for a tag that
+// would hide nothing.
+func hasSecret(t reflect.Type, open bool, seen map[reflect.Type]bool) (has bool) {
 	if seen[t] {
 		return false
 	}
 	seen[t] = true
 	switch t.Kind() {
+	case reflect.Interface:
+		return open
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		return hasSecret(t.Elem(), seen)
+		return t == reflect.TypeFor[json.RawMessage]() && open || hasSecret(t.Elem(), open, seen)
 	case reflect.Struct:
 		for i := range t.NumField() {
 			f := t.Field(i)
 			if tag, ok := f.Tag.Lookup("errand"); ok && !isSecret(&f) {
 				panic(fmt.Sprintf("errand: Handle: the tag errand of field %s of %v must be \"secret\", not %q", f.Name, t, tag))
 			}
-			has = hasSecret(f.Type, seen) || has || isSecret(&f)
+			has = hasSecret(f.Type, open && (f.IsExported() || f.Anonymous), seen) || has || isSecret(&f)
 		}
 	}
 	return has
 }
+
+// argsError returns the error of args that are no A. It is kept with the job, and shown to those who
+// may not see secrets: of a type that has some, it says only where it failed.
+func argsError[A Args](err error) error {
+	if secret := secrets(reflect.TypeFor[A]()); len(secret) > 0 && secret[0] != typeUnknown {
+		err = &secretError{err}
+	}
+	return fmt.Errorf("args: %w", err)
+}
+
+// secretError is an error whose text may have a secret value in it.
+type secretError struct{ err error }
+
+func (e *secretError) Error() string {
+	if t := (*json.UnmarshalTypeError)(nil); errors.As(e.err, &t) {
+		found, _, _ := strings.Cut(t.Value, " ") // a number follows
+		return fmt.Sprintf("json: cannot unmarshal %s into field %s of type %v", found, t.Field, t.Type)
+	}
+	return fmt.Sprintf("%T: its text is left out, as it may have a value of a secret field", e.err)
+}
+
+func (e *secretError) Unwrap() error { return e.err }
 
 // JobDefaulter is implemented by args whose kind has default options, set once beside the
 // kind and not at each call that enqueues a job.

@@ -25,7 +25,10 @@ type Args interface {
 	// a kind should not change. See [JobDefaulter] for options that all jobs of a kind have.
 	//
 	// The tag `errand:"secret"` of a field hides its value on a dashboard from all but those
-	// who may see args whole. It counts at any depth. In the file the value is as any other.
+	// who may see args whole. It counts at any depth. What an interface or a json.RawMessage
+	// holds may have the tag too: in a type that has it somewhere, all of that is hidden, and
+	// the error of args that do not decode says only where. In the file the value is as any
+	// other.
 	Kind() string
 }
 

@@ -86,7 +86,7 @@ func decoded[A Args](fn func(context.Context, *Job[A]) error) HandlerFunc {
 			CreatedAt: raw.CreatedAt, DueAt: raw.DueAt, Deadline: raw.Deadline, attempt: raw.attempt, ctx: ctx, checkpoint: raw.checkpoint,
 		}
 		if err := json.Unmarshal(raw.Args.JSON, &job.Args); err != nil {
-			return &engine.DecodeError{Err: fmt.Errorf("args: %w", err)}
+			return &engine.DecodeError{Err: argsError[A](err)}
 		}
 		return fn(ctx, job)
 	}

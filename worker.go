@@ -153,7 +153,7 @@ func leasedJob[A Args](l *storage.Leased) *Job[A] {
 func decodeJob[A Args](l *storage.Leased) (*Job[A], error) {
 	job := leasedJob[A](l)
 	if err := json.Unmarshal(l.Args, &job.Args); err != nil {
-		return nil, fmt.Errorf("args: %w", err)
+		return nil, argsError[A](err)
 	}
 	if raw, ok := any(&job.Args).(*RawArgs); ok {
 		raw.OfKind = l.Kind

@@ -46,7 +46,8 @@ type WorkerInfo struct {
 	// paths of names in JSON with dots between, such as "card.number". A name of a list has
 	// "[]" behind it, as in "items[].pin". "*" stands for any name of a map, and "**" for any
 	// number of names, as a type contains itself. An empty path is all of the args: of a type
-	// that marshals itself, or of one with too many such fields. Kinds without are left out.
+	// that marshals itself, or of one with too many such fields. "**" alone says that the
+	// worker does not know the type, as with [HandleRaw]. Kinds without are left out.
 	// It is nil if the worker is of a version that does not show it.
 	Secret map[string][]string `json:"secret,omitempty"`
 }

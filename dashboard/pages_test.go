@@ -281,7 +281,7 @@ func TestSearch_id(t *testing.T) {
 // JSON has what a producer has written byte for byte, and only for those who may see it.
 func TestJSON_exact(t *testing.T) {
 	q := open(t)
-	e, err := q.Enqueue(t.Context(), errand.RawArgs{OfKind: "raw", JSON: json.RawMessage(exactArgs)}, &errand.JobOptions{Queue: "later"})
+	e, err := q.Enqueue(t.Context(), errand.RawArgs{OfKind: "payment", JSON: json.RawMessage(exactArgs)}, &errand.JobOptions{Queue: "later"})
 	if err != nil {
 		t.Fatal(err)
 	}

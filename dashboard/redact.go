@@ -410,7 +410,7 @@ func (s *secretKinds) see(all []errand.WorkerInfo) {
 		w := &all[i]
 		for _, kind := range w.Kinds {
 			old, known := s.kinds[kind]
-			if w.Secret == nil || !known && len(s.kinds) >= mostKinds { // of a version that does not show it
+			if w.Secret == nil || slices.Contains(w.Secret[kind], "**") || !known && len(s.kinds) >= mostKinds { // of a version that does not show it, or knows no type
 				continue
 			}
 			for _, p := range w.Secret[kind] {
@@ -424,7 +424,7 @@ func (s *secretKinds) see(all []errand.WorkerInfo) {
 }
 
 // noteUnknown is why all values of args are hidden.
-const noteUnknown = "No worker that handles this kind has run since this dashboard began, so what its type marks as secret is not known: all values are hidden."
+const noteUnknown = "No worker that knows the type of these args has run since this dashboard began, so what it marks as secret is not known: all values are hidden."
 
 // rawArgs returns what somebody may see of the args of a kind: nothing, or redacted, or byte for
 // byte, and a note if all values are hidden.

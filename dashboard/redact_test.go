@@ -120,7 +120,7 @@ func TestRedact(t *testing.T) {
 			}
 		}
 	}
-	const unknown = "No worker that handles this kind has run since this dashboard began"
+	const unknown = "No worker that knows the type of these args has run since this dashboard began"
 	secrets := []string{"4111", "5111", "8123", "9123", "hunter2", "Bearer xyz", "ann@example.com", "header@example.com"}
 	see(handler(dashboard.Operator), id, []string{unknown, `"holder": "[hidden]"`, "t1"}, append(secrets, "Ann Holder", "plain"))
 	see(handler(dashboard.Admin), id, append(secrets, "Ann Holder"), []string{unknown, "[hidden]"})
@@ -129,7 +129,7 @@ func TestRedact(t *testing.T) {
 	operator := handler(dashboard.Operator)
 	stop := work(t, q)
 	see(operator, id, []string{`"number": "[hidden]"`, `"pins": "[hidden]"`, `"Pin": "[hidden]"`, "Ann Holder", "plain", "t1", "Args before"}, append(secrets, unknown))
-	see(operator, raw, []string{`"number": "4111"`, `"token": "[hidden]"`}, []string{"xyz", unknown})
+	see(operator, raw, []string{`"number": "[hidden]"`, `"token": "[hidden]"`, unknown}, []string{"4111", "xyz"})
 	stop()
 	// What a bulk job does is no secret, but for the values that it writes.
 	b, err := q.StartBulk(t.Context(), errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{Kind: "payment"}, Set: map[string]json.RawMessage{"card.number": []byte(`"6111"`)}})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -46,7 +47,20 @@ type secretArgs struct {
 	Sealed      secretSealed            `json:"sealed"`
 	Odd         string                  `json:"it's" errand:"secret"` //nolint:staticcheck // some have a name that JSON does not take
 	Left        secretCard              `json:"-"`
-	Any         any                     `json:"any"`
+	secretPart  `json:"part"`
+	Any         any                       `json:"any"`
+	Anys        map[string][]any          `json:"anys"`
+	Raw         json.RawMessage           `json:"raw"`
+	Free        struct{ Name, Value any } `json:"free"`
+	Within      struct {
+		at any
+		At int
+	} `json:"within"`
+	At time.Time `json:"at"`
+}
+
+type secretPart struct {
+	Pin string `json:"pin" errand:"secret"`
 }
 
 func (secretArgs) Kind() string { return "secret" }
@@ -55,7 +69,11 @@ type secretWhole struct{ secretSealed }
 
 func (*secretWhole) Kind() string { return "whole" }
 
-type plainArgs struct{ To string }
+type plainArgs struct {
+	To  string
+	Any any
+	Raw json.RawMessage
+}
 
 func (plainArgs) Kind() string { return "plain" }
 
@@ -87,10 +105,68 @@ func TestHandle_secret(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"**.key", "Odd", "all", "card.number", "cards[][].number", "holder", "named.*[].number", "number", "sealed", "tree.**.Pin",
+		"**.key", "Odd", "all", "any", "anys.*[]", "card.number", "cards[][].number", "free.Name", "free.Value", "holder", "named.*[].number",
+		"number", "part.pin", "raw", "sealed", "tree.**.Pin",
 	}
-	if got := all[0].Secret; len(got) != 3 || !slices.Equal(got["secret"], want) || !reflect.DeepEqual(got["secret.old"], want) || !reflect.DeepEqual(got["whole"], []string{""}) {
+	if got := all[0].Secret; len(got) != 4 || !slices.Equal(got["raw"], []string{"**"}) || !slices.Equal(got["secret"], want) || !reflect.DeepEqual(got["secret.old"], want) || !reflect.DeepEqual(got["whole"], []string{""}) {
 		t.Errorf("shown: %q", fmt.Sprint(got))
+	}
+}
+
+type strictArgs struct {
+	At  time.Time `json:"at" errand:"secret"`
+	Pin int8      `json:"pin" errand:"secret"`
+}
+
+func (strictArgs) Kind() string { return "strict" }
+
+type looseArgs struct {
+	At time.Time `json:"at"`
+}
+
+func (looseArgs) Kind() string { return "loose" }
+
+// The error of args that do not decode has no secret value in it, with middleware or without, and
+// else it has.
+func TestHandle_secretDecode(t *testing.T) {
+	for _, all := range [][]errand.Middleware{nil, {func(next errand.HandlerFunc) errand.HandlerFunc { return next }}} {
+		q := openQueue(t, nil)
+		w := errand.NewWorker(q, &errand.WorkerOptions{Middleware: all})
+		errand.Handle(w, func(context.Context, *errand.Job[strictArgs]) error { return nil })
+		errand.Handle(w, func(context.Context, *errand.Job[looseArgs]) error { return nil })
+		want := map[errand.ID]string{}
+		for _, c := range []struct{ kind, args, want string }{
+			{"strict", `{"at":"83917"}`, "decode: args: *time.ParseError: its text is left out, as it may have a value of a secret field"},
+			{"strict", `{"pin":83917}`, "decode: args: json: cannot unmarshal number into field pin of type int8"},
+			{"loose", `{"at":"83917"}`, "83917"},
+		} {
+			e, err := q.Enqueue(t.Context(), errand.RawArgs{OfKind: c.kind, JSON: []byte(c.args)}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[e.ID] = c.want
+		}
+		failed, err := q.Subscribe(t.Context(), errand.EventFilter{Types: []errand.EventType{errand.EventRetried}}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		for len(want) > 0 {
+			id := (<-failed.Events()).ID
+			if want[id] == "" { // once more
+				continue
+			}
+			if info, err := q.Job(t.Context(), id); err != nil || !strings.Contains(info.Error, want[id]) || len(want[id]) > 5 && strings.Contains(info.Error, "83917") {
+				t.Errorf("%q, %v, want %q", info.Error, err, want[id])
+			}
+			delete(want, id)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
