@@ -508,6 +508,32 @@ func TestAct_endedLater(t *testing.T) {
 	}
 }
 
+// A job that has died after it was asked whether dead ones are to be redriven stays dead.
+func TestAct_diedLater(t *testing.T) {
+	q := open(t)
+	h := admin(q)
+	ids := make([]errand.ID, 11)
+	for i := range ids {
+		ids[i] = add(t, q, letter{}, nil)
+		die(t, q, "")
+	}
+	f := asks(t, h, url.Values{"do": {"redrive"}, "state": {"dead"}}, "Redrive: 11 jobs")
+	if _, err := q.Delete(t.Context(), errand.JobFilter{IDs: ids[:1]}); err != nil {
+		t.Fatal(err)
+	}
+	late := add(t, q, letter{}, nil)
+	die(t, q, "")
+	confirm(t, h, f, "It has begun: 11 jobs")
+	bulks, err := q.Bulks(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, q, bulks[0].ID)
+	if is, others := state(t, q, late), state(t, q, ids[1]); is != errand.Dead || others != errand.Ready {
+		t.Errorf("the late one is %s, the others are %s", is, others)
+	}
+}
+
 // serve has a worker do a bulk job.
 func serve(t *testing.T, q *errand.Queue, id errand.ID) {
 	t.Helper()

@@ -197,6 +197,10 @@ func (x *request) planOne(id errand.ID, about []errand.State, past string) (*pla
 // countFor is how long jobs are counted. What is left of readFor is for the rest of the page.
 const countFor = readFor / 2
 
+// mostCounted is how many jobs a bulk job counts that takes those that had ended before a time.
+// Larger redrives take what was dead when they began, so that they can say how long they take.
+const mostCounted = 10_000
+
 // countLook is how many jobs are looked at for that. The numbers of queues, kinds and states are
 // kept, and cost no look.
 const countLook = 2000
@@ -263,7 +267,7 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		b.DryRun = false
-		if b.Do == errand.BulkDelete && len(b.Filter.IDs) == 0 {
+		if len(b.Filter.IDs) == 0 && (b.Do == errand.BulkDelete || b.Do == errand.BulkRedrive && p.n <= mostCounted) {
 			endedBefore(&b.Filter, x.b.q.Clock().Now.Add(-time.Since(x.asked.at)))
 		}
 		info, err := q.StartBulk(ctx, b)
