@@ -239,6 +239,7 @@ func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 	defer stop()
 	out := &outcome{Title: d.title, What: p.text, At: p.at, n: p.n, job: p.job}
 	err := x.do(ctx, p, out)
+	x.b.looks.met(err)
 	switch {
 	case !errors.Is(err, errand.ErrInvalid):
 	case p.again != nil:

@@ -65,11 +65,14 @@ func undone(err error) (text, remedy string) {
 	return r.text, r.remedy
 }
 
-// messageOf returns what an error says to people: without the name of the library, and each of
-// several faults with the next after a semicolon.
-func messageOf(err error) string {
+// messageOf returns what an error says to people, see wordsOf.
+func messageOf(err error) string { return wordsOf(err.Error()) }
+
+// wordsOf returns the text of an error without the name of the library, and each of several faults
+// with the next after a semicolon.
+func wordsOf(text string) string {
 	const name = "errand: "
-	lines := strings.Split(err.Error(), "\n")
+	lines := strings.Split(text, "\n")
 	for i := range lines {
 		lines[i] = strings.ReplaceAll(strings.TrimPrefix(lines[i], name), ": "+name, ": ")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -78,5 +79,46 @@ func TestFaults_address(t *testing.T) {
 		if text = html.UnescapeString(text); status != 400 || !strings.Contains(text, want) || !strings.Contains(text, "Correct it") || strings.Contains(text, "errand: ") {
 			t.Errorf("%s: %d %s", path, status, plain(text))
 		}
+	}
+}
+
+// Damage that a page or an action has met is told of on the overview and on the page about the file.
+func TestFaults_damage(t *testing.T) {
+	damaged := fmt.Errorf("%w: page 7", errand.ErrCorrupt)
+	for name, meet := range map[string]func(*testing.T, *faulty, http.Handler){
+		"page": func(t *testing.T, store *faulty, h http.Handler) {
+			store.err = damaged
+			if status, text := get(h, "/jobs"); status != 503 {
+				t.Errorf("%d %s", status, plain(text))
+			}
+			store.err = nil
+		},
+		"action": func(t *testing.T, _ *faulty, h http.Handler) {
+			confirm(t, h, asks(t, h, url.Values{"do": {"release"}, "queue": {"default"}}), "The file is damaged.")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &faulty{}
+			q := openOn(t, func(file *sqlite.Store) storage.Store {
+				store.Store = file
+				return store
+			})
+			fill(t, q)
+			h := dashboard.Handler(q, &dashboard.Options{Auth: who("ann", dashboard.Operator), Logger: quiet,
+				Writer: func(context.Context) (*errand.Queue, error) { return nil, damaged }})
+			says := func(damaged bool) {
+				t.Helper()
+				for _, path := range []string{"/", "/health", "/?format=json", "/health?format=json"} {
+					status, text := get(h, path)
+					said := strings.Contains(text, "database is damaged: page 7") && (strings.Contains(path, "json") || strings.Contains(text, "The file is damaged") && strings.Contains(text, "errand doctor"))
+					if status != 200 || said != damaged {
+						t.Errorf("%s: %d, damaged %t: %s", path, status, damaged, plain(text))
+					}
+				}
+			}
+			says(false)
+			meet(t, store, h)
+			says(true)
+		})
 	}
 }

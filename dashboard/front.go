@@ -101,6 +101,8 @@ func (l *look) sentence(troubles []trouble) (text string, well bool) {
 	switch {
 	case l.away != nil:
 		return "The queue cannot be looked at.", false
+	case isDamaged(&l.health):
+		return "The file is damaged.", false
 	case l.sums().Enqueued == 0:
 		return "Nothing was ever enqueued.", true
 	case !l.health.Live:

@@ -118,6 +118,7 @@ func deref[T any](p *T) (v T) {
 type healthData struct {
 	errand.Health
 	ReadOnly bool // whether it can be written is not known
+	Damaged  bool
 	Clock    errand.ClockState
 	Jobs     int64 // that are in the file
 	Bytes    int64 // of args and headers
@@ -146,7 +147,7 @@ func health(x *request) (*content, error) {
 		return nil, err
 	}
 	v := x.URL.Query()
-	d := &healthData{Health: l.health, ReadOnly: l.readOnly, Clock: x.b.q.Clock(), Lanes: len(l.lanes), Search: strings.TrimSpace(v.Get("search"))}
+	d := &healthData{Health: l.health, ReadOnly: l.readOnly, Damaged: isDamaged(&l.health), Clock: x.b.q.Clock(), Lanes: len(l.lanes), Search: strings.TrimSpace(v.Get("search"))}
 	stats := l.stats()
 	for i := range stats {
 		for _, n := range byState(&stats[i]) {

@@ -243,7 +243,7 @@ func (h *hub) rows(ctx context.Context, all []*viewer, version int64, known bool
 		return
 	}
 	page, err := h.looks.q.Jobs(ctx, errand.JobFilter{IDs: ids}, nil)
-	if err != nil {
+	if h.looks.met(err); err != nil {
 		return // the next turn says why
 	}
 	prints := map[errand.ID]uint64{}

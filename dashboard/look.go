@@ -75,6 +75,10 @@ type looks struct {
 	next  *looking           // under way; nil: none
 	fault error              // of the last try
 	since time.Time          // of the fault
+
+	// damage is what a page or an action met first; nil: none. Health alone does not find it: it
+	// reads little of the file.
+	damage *errand.HealthReason
 }
 
 // looking is a look under way.
@@ -147,6 +151,7 @@ func (s *looks) run(n *looking, last *look) {
 	defer stop()
 	began := time.Now()
 	l, err := s.take(ctx, last, n.full)
+	s.met(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch now := time.Now(); {
@@ -182,6 +187,34 @@ func (s *looks) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.tried)
+}
+
+// met keeps an error that says that the file is damaged: it stays so until the queue is opened
+// anew. Other errors it takes no notice of.
+func (s *looks) met(err error) {
+	if !errors.Is(err, errand.ErrCorrupt) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.damage == nil {
+		s.damage = &errand.HealthReason{Code: errand.HealthDamage, Text: messageOf(err), Since: s.q.Clock().Now}
+		clear(s.tried)
+	}
+}
+
+// damaged adds to a health the damage that was met.
+func (s *looks) damaged(h errand.Health) errand.Health {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.damage != nil && !isDamaged(&h) {
+		h.Reasons = append(slices.Clone(h.Reasons), *s.damage)
+	}
+	return h
+}
+
+func isDamaged(h *errand.Health) bool {
+	return slices.ContainsFunc(h.Reasons, func(r errand.HealthReason) bool { return r.Code == errand.HealthDamage })
 }
 
 // version returns a number that changes with each commit to the file; known is false if the store
@@ -220,7 +253,7 @@ func (s *looks) take(ctx context.Context, last *look, full bool) (*look, error) 
 		if err != nil {
 			return nil, err
 		}
-		l.full = true
+		l.health, l.full = s.damaged(l.health), true
 	}
 	if changed || full && !last.same(l) {
 		l.serial++
@@ -239,6 +272,9 @@ func (s *looks) judge(ctx context.Context, l *look, changed bool) <-chan *errand
 		asking, stop := context.WithTimeout(ctx, readFor/2)
 		defer stop()
 		h := s.q.Health(asking, &errand.HealthOptions{MaxAge: -1})
+		for i := range h.Reasons {
+			h.Reasons[i].Text = wordsOf(h.Reasons[i].Text)
+		}
 		health <- &h
 	}()
 	return health

@@ -49,7 +49,11 @@ func (l *look) troubles() (all []trouble) {
 		case errand.HealthBrake, errand.HealthUnavailable, errand.HealthOverdue, errand.HealthReadOnly: // among the holds, and beside
 			continue
 		}
-		all = append(all, trouble{What: cmp.Or(conditions[r.Code], string(r.Code)), Lane: errand.Lane{Queue: r.Queue, Kind: r.Kind}, Since: r.Since, Why: r.Text})
+		t := trouble{What: cmp.Or(conditions[r.Code], string(r.Code)), Lane: errand.Lane{Queue: r.Queue, Kind: r.Kind}, Since: r.Since, Why: r.Text}
+		if r.Code == errand.HealthDamage {
+			t.Help = refused(errand.ErrCorrupt).remedy
+		}
+		all = append(all, t)
 	}
 	slices.SortStableFunc(all, func(a, b trouble) int { return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Jobs, a.Jobs)) })
 	return all

@@ -191,6 +191,7 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 // fail writes a page that says what is the case.
 func (x *request) fail(w http.ResponseWriter, err error) {
 	r := refused(err)
+	x.b.looks.met(err)
 	if r.status == http.StatusUnauthorized && errors.Is(err, errUnknown) {
 		w.Header().Set("WWW-Authenticate", `Basic realm="errand", charset="UTF-8"`)
 	}
