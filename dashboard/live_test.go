@@ -22,10 +22,18 @@ import (
 	"github.com/errandq/errand/storage/storagetest"
 )
 
-// counting is a store that counts its reads, and may fail.
-type counting struct {
+// memory is what a store in memory implements.
+type memory interface {
 	storage.Store
 	storage.Publisher
+	storage.Ranker
+	storage.Scheduler
+	storage.Topics
+}
+
+// counting is a store that counts its reads, and may fail.
+type counting struct {
+	memory
 	version atomic.Int64
 	failing atomic.Bool
 	slow    atomic.Int64 // how long Stats takes
@@ -65,56 +73,139 @@ func (c *counting) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 		return nil, err
 	}
 	time.Sleep(time.Duration(c.slow.Load()))
-	return c.Store.Stats(ctx)
+	return c.memory.Stats(ctx)
 }
 
 func (c *counting) Holds(ctx context.Context, now time.Time) ([]storage.HoldState, error) {
 	if err := c.read("holds"); err != nil {
 		return nil, err
 	}
-	return c.Store.Holds(ctx, now)
+	return c.memory.Holds(ctx, now)
 }
 
 func (c *counting) Causes(ctx context.Context, lane storage.Lane, limit int) ([]storage.Cause, error) {
 	if err := c.read("causes"); err != nil {
 		return nil, err
 	}
-	return c.Store.Causes(ctx, lane, limit)
+	return c.memory.Causes(ctx, lane, limit)
 }
 
 func (c *counting) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
 	if err := c.read("jobs"); err != nil {
 		return storage.Page{}, err
 	}
-	return c.Store.Jobs(ctx, f, after, limit)
+	return c.memory.Jobs(ctx, f, after, limit)
 }
 
 func (c *counting) Job(ctx context.Context, id storage.ID) (storage.Record, error) {
 	if err := c.read("job"); err != nil {
 		return storage.Record{}, err
 	}
-	return c.Store.Job(ctx, id)
+	return c.memory.Job(ctx, id)
 }
 
 func (c *counting) Settings(ctx context.Context) ([]storage.LaneSettings, error) {
 	if err := c.read("settings"); err != nil {
 		return nil, err
 	}
-	return c.Store.Settings(ctx)
+	return c.memory.Settings(ctx)
 }
 
 func (c *counting) Published(ctx context.Context) ([]storage.Published, error) {
 	if err := c.read("workers"); err != nil {
 		return nil, err
 	}
-	return c.Publisher.Published(ctx)
+	return c.memory.Published(ctx)
+}
+
+func (c *counting) Ahead(ctx context.Context, id storage.ID, most int) (a storage.Ahead, err error) {
+	if err = c.read("ahead"); err != nil {
+		return a, err
+	}
+	return c.memory.Ahead(ctx, id, most)
+}
+
+func (c *counting) Counts(ctx context.Context) (all []storage.Count, err error) {
+	if err = c.read("counts"); err != nil {
+		return all, err
+	}
+	return c.memory.Counts(ctx)
+}
+
+func (c *counting) States(ctx context.Context, ids []storage.ID) (all []storage.State, err error) {
+	if err = c.read("states"); err != nil {
+		return all, err
+	}
+	return c.memory.States(ctx, ids)
+}
+
+func (c *counting) Groups(ctx context.Context, of storage.GroupFilter, after string, limit int) (page storage.GroupPage, err error) {
+	if err = c.read("groups"); err != nil {
+		return page, err
+	}
+	return c.memory.Groups(ctx, of, after, limit)
+}
+
+func (c *counting) Schedule(ctx context.Context, name string) (r storage.ScheduleRecord, err error) {
+	if err = c.read("schedule"); err != nil {
+		return r, err
+	}
+	return c.memory.Schedule(ctx, name)
+}
+
+func (c *counting) Schedules(ctx context.Context) (all []storage.ScheduleRecord, err error) {
+	if err = c.read("schedules"); err != nil {
+		return all, err
+	}
+	return c.memory.Schedules(ctx)
+}
+
+func (c *counting) Ticks(ctx context.Context, name string) (all []storage.Tick, err error) {
+	if err = c.read("ticks"); err != nil {
+		return all, err
+	}
+	return c.memory.Ticks(ctx, name)
+}
+
+func (c *counting) Entry(ctx context.Context, class, name string) (e storage.Entry, err error) {
+	if err = c.read("entry"); err != nil {
+		return e, err
+	}
+	return c.memory.Entry(ctx, class, name)
+}
+
+func (c *counting) Entries(ctx context.Context, class, family, after string, limit int) (all []storage.Entry, revision int64, err error) {
+	if err = c.read("entries"); err != nil {
+		return all, revision, err
+	}
+	return c.memory.Entries(ctx, class, family, after, limit)
+}
+
+func (c *counting) Message(ctx context.Context, id string) (m storage.Message, err error) {
+	if err = c.read("message"); err != nil {
+		return m, err
+	}
+	return c.memory.Message(ctx, id)
+}
+
+func (c *counting) MessageWith(ctx context.Context, id string, entries ...storage.EntryName) (m storage.Message, revisions []int64, err error) {
+	if err = c.read("messagewith"); err != nil {
+		return m, revisions, err
+	}
+	return c.memory.MessageWith(ctx, id, entries...)
+}
+
+func (c *counting) Messages(ctx context.Context, topic string, since time.Time, after string, limit int) (all []storage.Message, next string, err error) {
+	if err = c.read("messages"); err != nil {
+		return all, next, err
+	}
+	return c.memory.Messages(ctx, topic, since, after, limit)
 }
 
 // counted returns a queue in memory whose reads are counted.
 func counted(t *testing.T) (*counting, *errand.Queue) {
 	t.Helper()
-	memory := storagetest.NewMemory().Open()
-	c := &counting{Store: memory, Publisher: memory.(storage.Publisher), reads: map[string]int{}}
+	c := &counting{memory: storagetest.NewMemory().Open().(memory), reads: map[string]int{}}
 	clock := func() time.Time { return time.Now().AddDate(30, 0, 0) } // a bubble begins in 2000
 	q, err := errand.New(t.Context(), c, &errand.Options{Logger: quiet, Clock: clock})
 	if err != nil {
