@@ -30,6 +30,10 @@ const (
 	blindEach = 5
 	// mostTold is how many viewers of pages that cost reads of their own are told in a turn.
 	mostTold = 4
+	// readsOfJobs is how many reads those pages and the rows below may cost in a turn if all pages
+	// are of jobs, and readsOfAll if they are not: others show a look, which costs up to four
+	// itself. What is not needed is kept for later turns, up to readsKept.
+	readsOfJobs, readsOfAll, readsKept = 9, 6, 28
 	// mostRows is how many jobs are asked for in a turn: each is a read.
 	mostRows = 4
 	// rowOld is after how long the viewer of a job is told though its row is the same: what else
@@ -44,12 +48,19 @@ const (
 // ofLook are the pages that cost no read of their own: they show a look.
 var ofLook = map[string]bool{"": true, "lanes": true, "workers": true, "health": true}
 
+// readsOf is about how many reads pages cost that cost more than fewReads. Those of topics and of a
+// search cost one more for each row.
+var readsOf = map[string]int{"job": 7, "schedule": 3, "topics": 4, "topic": 4, "subscription": 6, "endpoints": 4, "endpoint": 8, "search": 7}
+
+const fewReads = 2
+
 func init() { pages["live"] = &page{name: "live", title: "Changes", serve: (*request).live} }
 
 // viewer is a stream that is told of changes of a page.
 type viewer struct {
 	who   string    // name and address
 	looks bool      // the page shows a look
+	reads int       // that it costs
 	job   errand.ID // the page is of this job; zero if it is not
 	tell  chan struct{}
 
@@ -76,6 +87,7 @@ type hub struct {
 	turns int
 	away  bool
 	last  int64 // version
+	room  int   // for reads of pages, see readsKept
 }
 
 func newHub(l *looks) *hub {
@@ -160,7 +172,12 @@ func (h *hub) turn(all []*viewer) {
 	for _, v := range all {
 		v.stale = v.stale || changed || !v.known
 	}
-	if err == nil {
+	each := readsOfJobs
+	if slices.ContainsFunc(all, func(v *viewer) bool { return v.job.IsZero() }) {
+		each = readsOfAll
+	}
+	h.room = min(h.room+each, readsKept)
+	if err == nil && h.room > 0 {
 		h.rows(ctx, all, version, known)
 	}
 	for _, v := range all {
@@ -182,16 +199,18 @@ func (h *hub) turn(all []*viewer) {
 func (h *hub) pay(all []*viewer, version int64) {
 	var told []*viewer
 	for _, v := range all {
-		if v.owed && len(told) < mostTold {
+		if v.owed && len(told) < mostTold && h.room > 0 {
 			told = append(told, v)
+			h.room -= v.reads
 		}
 	}
-	if len(told) == 0 && !h.away {
+	if len(told) == 0 && !h.away && h.room > 0 {
 		old := func(v *viewer) bool {
 			return !v.job.IsZero() && v.known && v.seen != version && time.Since(v.told) >= rowOld
 		}
 		if i := slices.IndexFunc(all, old); i >= 0 {
 			told = append(told, all[i])
+			h.room -= all[i].reads
 		}
 	}
 	for _, v := range told {
@@ -242,6 +261,7 @@ func (h *hub) rows(ctx context.Context, all []*viewer, version int64, known bool
 	if len(ids) == 0 {
 		return
 	}
+	h.room -= len(ids)
 	page, err := h.looks.q.Jobs(ctx, errand.JobFilter{IDs: ids}, nil)
 	if h.looks.met(err); err != nil {
 		return // the next turn says why
@@ -351,7 +371,7 @@ func (x *request) viewer() (*viewer, error) {
 	if p == nil || p.posts || p.serve != nil {
 		return nil, &errand.FieldError{Field: "page", Value: at, Limit: "must be the address of a page, from the overview"}
 	}
-	v.looks = ofLook[name]
+	v.looks, v.reads = ofLook[name], cmp.Or(readsOf[name], fewReads)
 	if seen := x.URL.Query().Get("seen"); seen != "" {
 		var err error
 		if v.seen, err = strconv.ParseInt(seen, 10, 64); err != nil {
