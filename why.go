@@ -289,6 +289,36 @@ func (q *Queue) PolicyOf(ctx context.Context, j JobInfo) (d policy.Document, kno
 	return d, known || j.Policy != nil && j.Policy.Retry != nil, nil
 }
 
+// mostComing is how many retries JobInfo.Coming returns.
+const mostComing = 10
+
+// Coming returns the next retries that a job has left by a policy, up to ten: see
+// [Queue.PolicyOf]. A job that waits for a retry has that one first. An attempt that runs, or that
+// waits for a worker, is taken to fail now. Jobs in other states than scheduled, ready and running
+// have none.
+func (j *JobInfo) Coming(p policy.Policy, now time.Time) (all []policy.Coming) {
+	if j.State != Scheduled && j.State != Ready && j.State != Running {
+		return nil
+	}
+	at, retry := j.DueAt, j.Retry
+	if phase, delay, ok := p.Next(retry - 1); ok && j.State == Scheduled { // it waits for this one
+		all = append(all, policy.Coming{Retry: retry, Phase: phase, Delay: delay, At: at.UTC()})
+	}
+	if at.Before(now) {
+		at = now
+	}
+	for len(all) < mostComing {
+		phase, delay, ok := p.Next(retry)
+		if !ok {
+			break
+		}
+		retry++
+		at = at.Add(delay)
+		all = append(all, policy.Coming{Retry: retry, Phase: phase, Delay: delay, At: at.UTC()})
+	}
+	return all
+}
+
 // policyFor returns the delivery policy in effect for a job: by a worker that has its
 // handler, which known reports, else by the options of this queue.
 func (q *Queue) policyFor(j *JobInfo, workers []WorkerInfo) (d policy.Document, known bool) {

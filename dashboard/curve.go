@@ -167,41 +167,6 @@ func delayText(d time.Duration) string {
 	return took(d)
 }
 
-// coming is a retry that a job still has.
-type coming struct {
-	Retry int          `json:"retry"` // from 1 on
-	Phase policy.Phase `json:"phase"`
-	Delay float64      `json:"delay_s"`
-	At    time.Time    `json:"at"` // if all attempts before it fail at once
-}
-
-// mostComing is how many retries are listed.
-const mostComing = 10
-
-// retriesOf lists the next retries of a job that waits or runs.
-func retriesOf(j *errand.JobInfo, p policy.Policy, now time.Time) (all []coming) {
-	if j.State != errand.Scheduled && j.State != errand.Ready && j.State != errand.Running {
-		return nil
-	}
-	at, retry := j.DueAt, j.Retry
-	if phase, d, ok := p.Next(retry - 1); ok && j.State == errand.Scheduled { // it waits for this one
-		all = append(all, coming{retry, phase, d.Seconds(), at.UTC()})
-	}
-	if at.Before(now) { // the attempt runs, or waits for a worker
-		at = now
-	}
-	for len(all) < mostComing {
-		phase, d, ok := p.Next(retry)
-		if !ok {
-			break
-		}
-		retry++
-		at = at.Add(d)
-		all = append(all, coming{retry, phase, d.Seconds(), at.UTC()})
-	}
-	return all
-}
-
 // timeline shows the attempts of a job over time, with a row for each phase.
 type timeline struct {
 	Rows  []curveLabel
@@ -227,7 +192,7 @@ type curveEvent struct {
 }
 
 // newTimeline draws the history of a job and the retries that it still has.
-func newTimeline(j *errand.JobInfo, next []coming, now time.Time) *timeline {
+func newTimeline(j *errand.JobInfo, next []policy.Coming, now time.Time) *timeline {
 	if len(j.History)+len(next) == 0 {
 		return nil
 	}

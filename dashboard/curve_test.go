@@ -53,29 +53,6 @@ func TestCurve(t *testing.T) {
 	}
 }
 
-// The retries to come are those that the policy has left, each after the one before.
-func TestRetriesOf(t *testing.T) {
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	p := policy.Policy{Retries: 4, NoDelayRetries: 1, MinDelay: time.Minute, MaxDelay: time.Minute}
-	text := func(j errand.JobInfo) string {
-		var all []string
-		for _, c := range retriesOf(&j, p, now) {
-			all = append(all, fmt.Sprintf("%d %s %s", c.Retry, c.Phase, c.At.Sub(now)))
-		}
-		return strings.Join(all, ", ")
-	}
-	for want, j := range map[string]errand.JobInfo{
-		"1 immediate 0s, 2 backoff 1m0s, 3 backoff 2m0s, 4 backoff 3m0s":           {State: errand.Running, DueAt: now.Add(-time.Hour)},
-		"2 backoff 30s, 3 backoff 1m30s, 4 backoff 2m30s":                          {State: errand.Scheduled, Retry: 2, DueAt: now.Add(30 * time.Second)},
-		"1 immediate 1h0m0s, 2 backoff 1h1m0s, 3 backoff 1h2m0s, 4 backoff 1h3m0s": {State: errand.Scheduled, DueAt: now.Add(time.Hour)},
-		"": {State: errand.Dead, Retry: 2},
-	} {
-		if got := text(j); got != want {
-			t.Errorf("%s, retry %d: %q, want %q", j.State, j.Retry, got, want)
-		}
-	}
-}
-
 // A time line has a row for each phase, its marks in the order of time, and none without a failure.
 func TestTimeline(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -83,7 +60,7 @@ func TestTimeline(t *testing.T) {
 		{Attempt: 1, At: now.Add(-50 * time.Minute), Phase: "first"}, {Attempt: 1, At: now.Add(-40 * time.Minute), Phase: errand.PhaseEdited},
 		{Attempt: 2, At: now.Add(-30 * time.Minute), Phase: "a new one"},
 	}}
-	l := newTimeline(j, []coming{{Retry: 2, Phase: policy.PhaseBackoff, At: now.Add(time.Hour)}}, now)
+	l := newTimeline(j, []policy.Coming{{Retry: 2, Phase: policy.PhaseBackoff, At: now.Add(time.Hour)}}, now)
 	var rows []string
 	for _, r := range l.Rows {
 		rows = append(rows, r.Text)

@@ -60,7 +60,7 @@ func hold(x *request, f url.Values) (*plan, error) {
 	o := errand.HoldOptions{Reason: reason.Value, By: x.by(), DryRun: true}
 	if lasts.Value != "" {
 		if o.For, err = time.ParseDuration(lasts.Value); err != nil || o.For <= 0 {
-			o.For, lasts.Err = 0, "for " + strconv.Quote(lasts.Value) + ": must be a time above zero, as 30m or 2h"
+			o.For, lasts.Err = 0, "for "+strconv.Quote(lasts.Value)+": must be a time above zero, as 30m or 2h"
 		}
 	}
 	inputs := []input{reason, lasts}

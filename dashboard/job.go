@@ -29,7 +29,7 @@ type jobData struct {
 	// Known is true if the policy in effect is known.
 	Known   bool
 	Curve   *curve
-	Coming  []coming
+	Coming  []policy.Coming
 	Line    *timeline
 	Message *messageView
 	Viewer  bool   // who may not see args
@@ -88,7 +88,7 @@ func job(x *request) (*content, error) {
 	now := x.b.q.Clock().Now
 	if d.Known = known; known {
 		p := doc.For(policy.Retryable)
-		d.Curve, d.Coming = newCurve("Retries", p, info.Retry), retriesOf(&info, p, now)
+		d.Curve, d.Coming = newCurve("Retries", p, info.Retry), info.Coming(p, now)
 	}
 	d.Line = newTimeline(&info, d.Coming, now)
 	follows, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Parent: id}, &errand.ListOptions{Limit: followLimit})

@@ -60,6 +60,23 @@ func (p Policy) Count(phase Phase) int {
 	}
 }
 
+// Coming is a retry that is still to be made.
+type Coming struct {
+	// Retry is which one it is, from 1 on.
+	Retry int   `json:"retry"`
+	Phase Phase `json:"phase"`
+	// Delay is the nominal delay before the retry.
+	Delay time.Duration `json:"delay_s"`
+	// At is when it is made if all attempts before it fail at once.
+	At time.Time `json:"at"`
+}
+
+// MarshalJSON writes Delay in seconds.
+func (c Coming) MarshalJSON() ([]byte, error) { return seconds.Marshal(c) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (c *Coming) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, c) }
+
 // Total returns the sum of all nominal delays: the longest time between the
 // first failure and the last attempt that the policy itself accounts for. Jitter
 // shortens it down to [Policy.ShortestTotal]. A sum beyond the largest Duration

@@ -22,7 +22,7 @@ type retries struct {
 	Known bool `json:"-"`
 	// Effect is the policy in effect of a job that has not ended.
 	Effect *policy.Document `json:"policy_in_effect,omitempty"`
-	Coming []comingJSON     `json:"retries_to_come,omitempty"`
+	Coming []policy.Coming  `json:"retries_to_come,omitempty"`
 
 	policy policy.Document
 	now    time.Time // on the queue's clock
@@ -38,43 +38,13 @@ type jobJSON struct {
 // MarshalJSON writes durations in seconds.
 func (j jobJSON) MarshalJSON() ([]byte, error) { return seconds.Marshal(j) }
 
-// comingJSON is a retry that a job still has.
-type comingJSON struct {
-	Retry int       `json:"retry"` // from 1 on
-	Phase string    `json:"phase"`
-	Delay float64   `json:"delay_s"`
-	At    time.Time `json:"at"` // if all attempts before it fail at once
-}
-
-// mostComing is how many retries are listed.
-const mostComing = 10
-
 // list lists the next retries of a job that has not ended, if its policy is known.
 func (r *retries) list(j *queue.JobInfo) {
 	if !r.Known || j.State != queue.Scheduled && j.State != queue.Ready && j.State != queue.Running {
 		return
 	}
 	r.Effect = &r.policy
-	p := r.policy.For(policy.Retryable)
-	at, retry := j.DueAt, j.Retry
-	add := func(phase policy.Phase, delay time.Duration) {
-		r.Coming = append(r.Coming, comingJSON{retry, phase.String(), delay.Seconds(), at.UTC()})
-	}
-	if phase, delay, ok := p.Next(retry - 1); ok && j.State == queue.Scheduled { // it waits for this one
-		add(phase, delay)
-	}
-	if at.Before(r.now) { // the attempt runs, or waits for a worker
-		at = r.now
-	}
-	for len(r.Coming) < mostComing {
-		phase, delay, ok := p.Next(retry)
-		if !ok {
-			break
-		}
-		retry++
-		at = at.Add(delay)
-		add(phase, delay)
-	}
+	r.Coming = j.Coming(r.policy.For(policy.Retryable), r.now)
 }
 
 // text says what the policy in effect is.
@@ -141,7 +111,7 @@ func (t *tool) printJob(p *printer, j *queue.JobInfo, r *retries) {
 	t.printTimeline(p, j, r.Coming)
 }
 
-func (t *tool) printTimeline(p *printer, j *queue.JobInfo, coming []comingJSON) {
+func (t *tool) printTimeline(p *printer, j *queue.JobInfo, coming []policy.Coming) {
 	if len(j.History)+len(coming) == 0 {
 		return
 	}
@@ -155,7 +125,7 @@ func (t *tool) printTimeline(p *printer, j *queue.JobInfo, coming []comingJSON) 
 		list.add(number(f.Attempt), text(when(f.At)), text(f.Phase), text(lasting(f.Duration)), text(f.Error).in(red))
 	}
 	for _, c := range coming {
-		list.add(text("-"), text(when(c.At)), text(c.Phase), text("-"), text("retry "+number(c.Retry).text+", if need be"))
+		list.add(text("-"), text(when(c.At)), text(c.Phase.String()), text("-"), text("retry "+number(c.Retry).text+", if need be"))
 	}
 	list.print(p, t.out)
 	for _, f := range slices.Backward(j.History) {

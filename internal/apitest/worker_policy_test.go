@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,5 +178,31 @@ func TestWorker_PolicyTotals(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The retries to come are those that the policy has left, each after the one before.
+func TestJobInfo_Coming(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	p := policy.Policy{Retries: 4, NoDelayRetries: 1, MinDelay: time.Minute, MaxDelay: time.Minute}
+	text := func(j errand.JobInfo) string {
+		var all []string
+		for _, c := range j.Coming(p, now) {
+			all = append(all, fmt.Sprintf("%d %s %s", c.Retry, c.Phase, c.At.Sub(now)))
+		}
+		return strings.Join(all, ", ")
+	}
+	if forever := (&errand.JobInfo{State: errand.Running}).Coming(policy.Forever(time.Hour), now); len(forever) != 10 {
+		t.Errorf("%d retries of a policy without an end", len(forever))
+	}
+	for want, j := range map[string]errand.JobInfo{
+		"1 immediate 0s, 2 backoff 1m0s, 3 backoff 2m0s, 4 backoff 3m0s":           {State: errand.Running, DueAt: now.Add(-time.Hour)},
+		"2 backoff 30s, 3 backoff 1m30s, 4 backoff 2m30s":                          {State: errand.Scheduled, Retry: 2, DueAt: now.Add(30 * time.Second)},
+		"1 immediate 1h0m0s, 2 backoff 1h1m0s, 3 backoff 1h2m0s, 4 backoff 1h3m0s": {State: errand.Scheduled, DueAt: now.Add(time.Hour)},
+		"": {State: errand.Dead, Retry: 2},
+	} {
+		if got := text(j); got != want {
+			t.Errorf("%s, retry %d: %q, want %q", j.State, j.Retry, got, want)
+		}
 	}
 }
