@@ -28,7 +28,7 @@ var added = []struct {
 	{what: "Declaring and AfterEnqueue", names: 2, words: 38},
 	{what: "docs/tracing.md", pages: 1, words: 231, rows: 13},
 	{what: "Queue.Version", names: 1},
-	{what: "the tag secret of args", words: 22},
+	{what: "the tag secret of args", words: 51},
 	{what: "docs/dashboard.md, errand dashboard, WorkerInfo.Serves, WorkerLimit.Includes, JobInfo.Coming", names: 3, pages: 1, words: 615, rows: 15},
 }
 
