@@ -59,8 +59,9 @@ type Bulk struct {
 	By string
 	// DryRun has StartBulk only count the jobs, and change nothing.
 	DryRun bool
-	// Look is how many jobs a dry run looks at, at most 2,000, where the number is not kept:
-	// it is for filters by queue, kind and state alone. If zero, a dry run counts up to 10,000.
+	// Look is how many jobs a dry run looks at, at most 2,000, unless the number is kept, as
+	// it is for filters of nothing but queue, kind and state. If zero, a dry run counts up to
+	// 10,000.
 	Look int
 }
 
