@@ -47,8 +47,8 @@ type Options struct {
 	// names in them that do not look like those of fields. [errand.HandleRaw] knows no type. If
 	// nil, no more.
 	Hidden []string
-	// OnAction is called after each action that was confirmed, before its outcome is shown. A
-	// panic is logged. If nil, none is.
+	// OnAction is called after each action that was confirmed, before its outcome is shown, but
+	// not if its form comes back with what is wrong in it. A panic is logged. If nil, none is.
 	OnAction func(Action)
 	// Logger gets a line for each action, with who did it. If nil, slog.Default().
 	Logger *slog.Logger
