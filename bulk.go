@@ -485,16 +485,19 @@ func (q *Queue) countBulk(ctx context.Context, a *bulkArgs, look int) (n int64, 
 	}
 }
 
-// countLanes counts the jobs that a filter of nothing but queue, kind and states selects,
-// from the numbers that are kept.
+// countLanes counts the jobs that a filter of nothing but queue, kind and states selects, or of a
+// cause besides, from the numbers that are kept.
 func (q *Queue) countLanes(ctx context.Context, f *storage.Filter) (ok bool, n int64, err error) {
 	for _, at := range []time.Time{f.CreatedFrom, f.CreatedBefore, f.DueFrom, f.DueBefore, f.EndedFrom, f.EndedBefore} {
 		if !at.IsZero() {
 			return false, 0, nil
 		}
 	}
-	if f.Tag != "" || f.Reason != "" || f.Cause != 0 || f.Error != "" {
+	if f.Tag != "" || f.Reason != "" || f.Error != "" {
 		return false, 0, nil
+	}
+	if f.Cause != 0 {
+		return q.countCause(ctx, f)
 	}
 	counts, err := q.store.Counts(ctx)
 	for _, c := range counts {
@@ -503,6 +506,20 @@ func (q *Queue) countLanes(ctx context.Context, f *storage.Filter) (ok bool, n i
 		}
 	}
 	return true, n, err
+}
+
+// countCause is countLanes for a filter with a cause.
+func (q *Queue) countCause(ctx context.Context, f *storage.Filter) (ok bool, n int64, err error) {
+	if len(f.States) != 1 || !f.Has(Dead) {
+		return false, 0, nil
+	}
+	all, err := q.store.Causes(ctx, Lane{Queue: f.Queue, Kind: f.Kind}, maxPage)
+	for _, c := range all {
+		if c.ID == f.Cause {
+			return true, c.N, err
+		}
+	}
+	return false, 0, err
 }
 
 // passes returns the states of the jobs that are taken, in turns: finished and dead ones

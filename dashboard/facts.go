@@ -29,7 +29,7 @@ type factChange struct{ Name, Was, Is string }
 // values of others, which have another name, are others: nobody can try a guess with them.
 func (b *board) secretWas(name string, doc []byte) string {
 	m := hmac.New(sha256.New, b.salt)
-	fmt.Fprintf(m, "%d %s ", len(name), name)
+	m.Write(fmt.Appendf(nil, "%d %s ", len(name), name))
 	m.Write(compact(doc))
 	return hex.EncodeToString(m.Sum(nil)[:12])
 }

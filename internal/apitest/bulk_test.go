@@ -449,12 +449,15 @@ func TestBulk_dryRun(t *testing.T) {
 				t.Errorf("%+v: %+v, %v", c.filter, b, err)
 			}
 		}
+		cause := must(q.DeadLetters().Causes(t.Context(), nil))[0].ID
 		for _, c := range []struct {
 			filter errand.JobFilter
 			total  int64
 			more   bool
 			look   int
 		}{
+			{errand.JobFilter{Cause: cause, States: []errand.State{errand.Dead}}, 300, false, 100},
+			{errand.JobFilter{Cause: cause, Error: "NO", States: []errand.State{errand.Dead}}, 100, true, 100},
 			{errand.JobFilter{Kind: "note"}, 300, false, 100},
 			{errand.JobFilter{Error: "NO"}, 100, true, 100},
 			{errand.JobFilter{Error: "NO"}, 300, false, 300},
