@@ -60,8 +60,8 @@ type Bulk struct {
 	// DryRun has StartBulk only count the jobs, and change nothing.
 	DryRun bool
 	// Look is how many jobs a dry run looks at, at most 2,000, unless the number is kept, as
-	// it is for filters of nothing but queue, kind and state. If zero, a dry run counts up to
-	// 10,000.
+	// it is for filters of nothing but queue, kind and state, or a cause of these. If zero, a
+	// dry run counts up to 10,000.
 	Look int
 }
 
