@@ -129,7 +129,7 @@ func (l *look) sentence(troubles []trouble) (text string, well bool) {
 }
 
 // waiting returns how many jobs are due that nobody holds, and how many are held up: they wait in
-// lanes that are held, or are due and no worker takes them.
+// lanes that are held, or are due and no worker takes them, or none has had a place for long.
 func (l *look) waiting() (free, heldUp int64) {
 	for i := range l.lanes {
 		switch s := &l.lanes[i].Stats; {
@@ -137,7 +137,7 @@ func (l *look) waiting() (free, heldUp int64) {
 			heldUp += s.Ready + s.Scheduled
 		default:
 			free += due(s)
-			if !l.unshown && !l.served(s.Queue, s.Kind) {
+			if !l.unshown && !l.served(s.Queue, s.Kind) || len(l.crowd(s)) > 0 {
 				heldUp += due(s)
 			}
 		}

@@ -209,6 +209,9 @@ func (l *look) waitsFor(j *errand.JobInfo, holds []errand.HoldState) waiting {
 		if !l.unshown && !l.served(j.Queue, j.Kind) {
 			return waiting{"no worker", "held", "▮"}
 		}
+		if !l.unshown && len(l.taken(j.Queue, j.Kind)) > 0 {
+			return waiting{Text: "no free place"}
+		}
 	case errand.Dead:
 		return waiting{Text: string(j.Reason)}
 	}

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/errandq/errand"
@@ -30,6 +31,9 @@ type trouble struct {
 	By     string
 	Reason string // of a hold: the button releases it
 	Help   string // what ends it, if no button does
+	Where  string // in place of Lane, if it is zero; empty: the file
+	// See is a page that shows more, from the front, and SeeText what it has.
+	See, SeeText string
 }
 
 // whats say what holds of these reasons are.
@@ -43,6 +47,7 @@ func (l *look) troubles() (all []trouble) {
 		all = append(all, t)
 	}
 	all = append(all, l.unserved()...)
+	all = append(all, l.crowded()...)
 	for i := range l.health.Reasons {
 		r := &l.health.Reasons[i]
 		switch r.Code {
@@ -93,6 +98,136 @@ func (l *look) unserved() (all []trouble) {
 				t.Since = o.Since
 			}
 		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// waitsLong is for how long a job has to be due before it is said that all places are taken:
+// workers that keep up are full now and then, too.
+const waitsLong = 30 * time.Second
+
+// place is what has no room for one more job: a worker, or a limit of one.
+type place struct {
+	Instance string
+	Of       errand.Lane // of the limit; zero: the worker
+	N        int         // of jobs at a time
+}
+
+func (p place) text() string {
+	if p.Of == (errand.Lane{}) {
+		return "all " + plural(int64(p.N), "place") + " of the worker " + p.Instance + " are taken"
+	}
+	return "as many jobs of " + laneText(p.Of) + " run as may at a time, " + count(p.N) + ", in the worker " + p.Instance
+}
+
+// taken returns what keeps a job of a lane from a place, for each worker that takes the lane. It is
+// empty if a worker has a place free, if none takes the lane, and if that is not known.
+func (l *look) taken(queue, kind string) (all []place) {
+	for i := range l.workers {
+		w := &l.workers[i]
+		if w.Unknown {
+			return nil
+		}
+		if w.Stopping || !w.Serves(queue, kind) {
+			continue
+		}
+		p, full := roomOf(w, queue, kind)
+		if !full {
+			return nil
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// roomOf returns what has no room in a worker for a job of a lane. A queue has the limit of its own
+// name, else that of the longest prefix.
+func roomOf(w *errand.WorkerInfo, queue, kind string) (p place, full bool) {
+	var ofQueue *errand.WorkerLimit
+	for i := range w.Limits {
+		n := &w.Limits[i]
+		switch {
+		case n.Queue != "" && n.Kind != "": // it opens gently, and that ends soon
+		case n.Kind == kind && n.Full:
+			p, full = place{w.Instance, errand.Lane{Kind: kind}, n.Concurrency}, true
+		case n.Queue == queue, n.Queue != "" && covers(n.Queue, queue) && (ofQueue == nil || ofQueue.Queue != queue && len(n.Queue) > len(ofQueue.Queue)):
+			ofQueue = n
+		}
+	}
+	switch {
+	case w.Full:
+		return place{Instance: w.Instance, N: w.Concurrency}, true
+	case !full && ofQueue != nil && ofQueue.Full:
+		return place{w.Instance, errand.Lane{Queue: ofQueue.Queue}, ofQueue.Concurrency}, true
+	}
+	return p, full
+}
+
+// crowd returns what keeps the jobs of a lane from a place, if they have waited for long.
+func (l *look) crowd(s *errand.LaneStats) []place {
+	if l.unshown || s.Queue == bulkQueue || due(s) == 0 || l.held(s) || l.clock.Now.Sub(s.OldestDue) < waitsLong {
+		return nil
+	}
+	return l.taken(s.Queue, s.Kind)
+}
+
+// crowded returns what waits for a place. Lanes that wait for the same ones are one thing.
+func (l *look) crowded() (all []trouble) {
+	type crowd struct {
+		of    []place
+		lanes []*errand.LaneStats
+	}
+	var crowds []*crowd
+	for i := range l.lanes {
+		s := &l.lanes[i].Stats
+		of := l.crowd(s)
+		if len(of) == 0 {
+			continue
+		}
+		at := slices.IndexFunc(crowds, func(c *crowd) bool { return slices.Equal(c.of, of) })
+		if at < 0 {
+			at, crowds = len(crowds), append(crowds, &crowd{of: of})
+		}
+		crowds[at].lanes = append(crowds[at].lanes, s)
+	}
+	for _, c := range crowds {
+		t := trouble{What: "all places taken", Lane: errand.Lane{Queue: c.lanes[0].Queue, Kind: c.lanes[0].Kind}, SeeText: "the jobs that run",
+			Help: "Raise Concurrency, or give this kind a limit or a worker of its own."}
+		for _, s := range c.lanes {
+			t.Jobs, t.Due = t.Jobs+due(s), t.Due+due(s)
+			if laterDue(s.OldestDue, t.Since) < 0 {
+				t.Since = s.OldestDue
+			}
+			if s.Queue != t.Lane.Queue {
+				t.Lane.Queue = ""
+			}
+			if s.Kind != t.Lane.Kind {
+				t.Lane.Kind = ""
+			}
+		}
+		if t.Lane == (errand.Lane{}) {
+			t.Where = count(len(c.lanes)) + " queues and kinds"
+		}
+		of := c.of[0].Of
+		if of != (errand.Lane{}) {
+			t.Help = "Raise the Concurrency of " + laneText(of) + ", or run more workers."
+		}
+		some, more := first(c.of, mostQueues)
+		for i, p := range some {
+			if i > 0 {
+				t.Why += "; "
+			}
+			t.Why += p.text()
+		}
+		if more > 0 {
+			t.Why += "; and so in " + plural(int64(more), "other worker")
+		}
+		t.Why = strings.ToUpper(t.Why[:1]) + t.Why[1:] + "."
+		if strings.HasSuffix(of.Queue, "*") {
+			of.Queue = ""
+		}
+		t.See = "jobs" + string(query("state", "running", "queue", of.Queue, "kind", of.Kind))
 		all = append(all, t)
 	}
 	return all

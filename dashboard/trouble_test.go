@@ -1,0 +1,95 @@
+package dashboard_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+)
+
+// runs has a worker run, and returns what ends it.
+func runs(t *testing.T, w *errand.Worker) (end func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- w.Run(ctx) }()
+	return func() {
+		t.Helper()
+		stop()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// has checks which of some texts a page has.
+func has(t *testing.T, what, text string, want bool, all ...string) {
+	t.Helper()
+	for _, s := range all {
+		if strings.Contains(text, s) != want {
+			t.Errorf("%s: %q is there: %v, in %s", what, s, !want, text)
+		}
+	}
+}
+
+// Jobs that have waited for long as all places are taken are a thing that holds up work. A worker
+// that keeps up is none, though it is full all the time.
+func TestFront_full(t *testing.T) {
+	for name, c := range map[string]struct {
+		o     errand.HandlerOptions
+		takes time.Duration
+		row   []string
+	}{
+		"worker": {takes: time.Hour, row: []string{"1 thing holds up 28 jobs.", "all places taken any queue · mail", "All 2 places of the worker", "Raise Concurrency"}},
+		"limit":  {o: errand.HandlerOptions{Concurrency: 1}, takes: time.Hour, row: []string{"1 thing holds up 29 jobs.", "run as may at a time, 1, in the worker", "Raise the Concurrency of mail in all queues"}},
+		"busy":   {takes: 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, q := counted(t)
+				defer q.Close()
+				w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "other"}, Concurrency: 2, Grace: time.Millisecond, Logger: quiet})
+				errand.Handle(w, func(ctx context.Context, _ *errand.Job[mail]) error {
+					select {
+					case <-ctx.Done():
+					case <-time.After(c.takes):
+					}
+					return ctx.Err()
+				}, c.o)
+				defer runs(t, w)()
+				for i := range 30 {
+					if len(c.row) == 0 { // it keeps up, and is full
+						time.Sleep(time.Second)
+					}
+					queue := []string{"default", "other"}[i%2]
+					if _, err := q.Enqueue(t.Context(), mail{"a"}, &errand.JobOptions{Queue: queue}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(dashboard.Viewer), Logger: quiet})
+				if len(c.row) > 0 {
+					time.Sleep(20 * time.Second)
+				}
+				store.version.Add(1)
+				time.Sleep(time.Second)
+				_, page := get(h, "/")
+				has(t, "before", plain(page), false, "What holds work up")
+				if len(c.row) == 0 {
+					return
+				}
+				time.Sleep(30 * time.Second)
+				store.version.Add(1)
+				time.Sleep(10 * time.Second)
+				_, page = get(h, "/")
+				has(t, "a minute later", plain(page), true, c.row...)
+				has(t, "the page", page, true, `">See the jobs that run</a>`, `href="./jobs?`)
+				_, list := get(h, "/jobs?state=ready")
+				has(t, "the jobs", plain(list), true, "ready no free place")
+			})
+		})
+	}
+}
