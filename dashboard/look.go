@@ -43,6 +43,7 @@ type crew struct {
 	workers []errand.WorkerInfo
 	unshown bool               // workers are not known
 	apart   []errand.HoldState // of lanes that never had a job
+	fails   []failing          // lanes whose jobs only fail
 	asked   time.Time
 }
 
@@ -312,7 +313,7 @@ func (s *looks) rest(ctx context.Context, l *look, changed bool) (err error) {
 		})
 	}
 	l.asked = time.Now()
-	return nil
+	return l.lookAtFailing(ctx, s.q)
 }
 
 // mostRunning is how many jobs that run are looked at for those that have run longest.

@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -48,6 +50,7 @@ func (l *look) troubles() (all []trouble) {
 	}
 	all = append(all, l.unserved()...)
 	all = append(all, l.crowded()...)
+	all = append(all, l.failing()...)
 	for i := range l.health.Reasons {
 		r := &l.health.Reasons[i]
 		switch r.Code {
@@ -229,6 +232,88 @@ func (l *look) crowded() (all []trouble) {
 		}
 		t.See = "jobs" + string(query("state", "running", "queue", of.Queue, "kind", of.Kind))
 		all = append(all, t)
+	}
+	return all
+}
+
+const (
+	// failsFor is for how long no job of a lane has to be done before it is said that its jobs
+	// only fail.
+	failsFor = time.Minute
+	// mostFailing is how many such lanes are looked at: each is a read.
+	mostFailing = 5
+)
+
+// failing is a lane whose jobs only fail.
+type failing struct {
+	lane errand.Lane
+	job  errand.ID // the one that failed last
+	at   time.Time // when that was
+	// first is when it failed first after the last success, zero if that was not more than once:
+	// one failure says nothing.
+	first time.Time
+}
+
+// mayFail reports whether jobs of a lane wait, and one has failed since one was done for the last
+// time.
+func (l *look) mayFail(s *errand.LaneStats) bool {
+	f := &s.LastFailure
+	return s.Scheduled > 0 && !f.Job.IsZero() && f.At.After(s.LastSuccess) && l.clock.Now.Sub(s.LastSuccess) >= failsFor && !l.held(s) && l.served(s.Queue, s.Kind)
+}
+
+// lookAtFailing finds out which lanes have jobs that only fail: the job that has failed last has
+// done so before, and no other was done meanwhile.
+func (l *look) lookAtFailing(ctx context.Context, q *errand.Queue) error {
+	was := l.fails
+	l.fails, l.clock = nil, q.Clock()
+	for i := range l.lanes {
+		s := &l.lanes[i].Stats
+		if len(l.fails) == mostFailing {
+			break
+		}
+		if l.unshown || !l.mayFail(s) {
+			continue
+		}
+		f := failing{lane: errand.Lane{Queue: s.Queue, Kind: s.Kind}, job: s.LastFailure.Job, at: s.LastFailure.At}
+		if j := slices.IndexFunc(was, func(o failing) bool { return o.lane == f.lane && o.job == f.job && o.at.Equal(f.at) }); j >= 0 {
+			l.fails = append(l.fails, was[j])
+			continue
+		}
+		info, err := q.Job(ctx, f.job)
+		if err != nil && !errors.Is(err, errand.ErrNotFound) {
+			return err
+		}
+		times := 0
+		for _, h := range info.History {
+			if h.Phase == "edited" || !h.At.After(s.LastSuccess) {
+				continue
+			}
+			if times++; times == 1 {
+				f.first = h.At
+			}
+		}
+		if times < 2 {
+			f.first = time.Time{}
+		}
+		l.fails = append(l.fails, f)
+	}
+	return nil
+}
+
+// failing returns the lanes whose jobs only fail.
+func (l *look) failing() (all []trouble) {
+	for _, f := range l.fails {
+		i := slices.IndexFunc(l.lanes, func(t errand.LaneTotals) bool { return t.Queue == f.lane.Queue && t.Kind == f.lane.Kind })
+		if i < 0 || f.first.IsZero() || !l.mayFail(&l.lanes[i].Stats) { // one was done meanwhile
+			continue
+		}
+		s := &l.lanes[i].Stats
+		since, done := s.LastSuccess, "None was done since"
+		if since.IsZero() {
+			since, done = f.first, "None was ever done"
+		}
+		all = append(all, trouble{What: "jobs only fail", Lane: f.lane, Since: since, See: "job/" + s.LastFailure.Job.String(), SeeText: "the job that failed last",
+			Why: done + "; " + are(s.Scheduled, "job") + " scheduled, for retries or for later. Last error: " + brief(s.LastFailure.Error)})
 	}
 	return all
 }

@@ -3,12 +3,14 @@ package dashboard_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/policy"
 )
 
 // runs has a worker run, and returns what ends it.
@@ -92,4 +94,47 @@ func TestFront_full(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lane whose jobs only fail is something to look at. A job that fails beside others that are done
+// is not.
+func TestFront_failing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		var well atomic.Bool
+		well.Store(true)
+		w := errand.NewWorker(q, &errand.WorkerOptions{Grace: time.Millisecond, Logger: quiet})
+		errand.Handle(w, func(_ context.Context, job *errand.Job[mail]) error {
+			if job.Args.To == "nobody" || !well.Load() {
+				return errDisk
+			}
+			return nil
+		}, errand.HandlerOptions{Policy: policy.Policy{MinDelay: 20 * time.Second, MaxDelay: 20 * time.Second, Retries: 100, MinDelayRetries: 100}})
+		defer runs(t, w)()
+		h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(dashboard.Viewer), Logger: quiet})
+		seen := look(t, h, "", nil)
+		defer func() { seen.stop(); <-seen.ended }()
+		shows := func(what string, want bool, each func(), texts ...string) {
+			t.Helper()
+			for range 100 {
+				each()
+				time.Sleep(time.Second)
+				store.version.Add(1)
+			}
+			_, page := get(h, "/")
+			has(t, what, plain(page), want, texts...)
+		}
+		send := func(to string) {
+			if _, err := q.Enqueue(t.Context(), mail{to}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send("nobody")
+		shows("one of many fails", false, func() { send("a") }, "only fail", "What holds work up")
+		well.Store(false)
+		shows("all fail", true, func() {}, "1 thing to look at.", "jobs only fail default · mail", "None was done since; 2 jobs are scheduled", errDisk.Error(), "See the job that failed last")
+		well.Store(true)
+		shows("well again", false, func() { send("a") }, "only fail")
+	})
 }
