@@ -1,7 +1,10 @@
 package dashboard
 
 import (
+	"bytes"
+	"encoding/json"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/errandq/errand"
@@ -25,10 +28,18 @@ type bulkView struct {
 	Measured float64       // jobs a second since it was started
 	Ends     time.Duration // how long it takes if it goes on so; 0: not known
 	Over     bool
+	Stopped  bool // by somebody, before it was done
+	// Again are the fields of the form that does to the others what it has not done yet, and Title
+	// is the button. Both are empty if nothing can.
+	Again [][2]string
+	Title string
 }
 
 func bulkViewOf(b *errand.BulkInfo, now time.Time) bulkView {
-	v := bulkView{BulkInfo: *b, Taken: b.Changed + b.Left, Over: !b.EndedAt.IsZero()}
+	v := bulkView{BulkInfo: *b, Taken: b.Changed + b.Left, Over: !b.EndedAt.IsZero(), Stopped: b.State == errand.Cancelled}
+	if v.Stopped { // the error says no more than that
+		v.Error = ""
+	}
 	v.Remain = max(b.Total-v.Taken, 0)
 	end := now
 	if v.Over {
@@ -43,9 +54,24 @@ func bulkViewOf(b *errand.BulkInfo, now time.Time) bulkView {
 	return v
 }
 
-// State says in words what a bulk job does.
+// Rest says how many jobs are left to be taken.
+func (v bulkView) Rest() string {
+	switch {
+	case v.Total > 0 && v.More:
+		return "more than " + count(v.Remain)
+	case v.Total > 0 || v.Over:
+		return count(v.Remain)
+	}
+	return "not counted yet"
+}
+
+// Says says in words what a bulk job does.
 func (v bulkView) Says() string {
 	switch {
+	case v.Stopped && v.Total == 0:
+		return "before it had begun"
+	case v.Stopped:
+		return "at " + count(v.Taken) + " of " + count(v.Total) + "; the other " + v.Rest() + " are as they were"
 	case v.Over:
 		return ""
 	case v.Paused:
@@ -54,6 +80,85 @@ func (v bulkView) Says() string {
 		return "waits for a worker; any worker of the file does it"
 	}
 	return ""
+}
+
+// bulkArgs are the args of bulk jobs, as far as a form of these pages can ask for the same.
+type bulkArgs struct {
+	Do     errand.BulkAction `json:"do"`
+	By     string            `json:"by"`
+	Rate   int               `json:"rate"`
+	IDs    []errand.ID       `json:"ids"`
+	First  bool              `json:"first_runs"`
+	Filter struct {
+		States        []errand.State `json:"states"`
+		Queue         string         `json:"queue"`
+		Kind          string         `json:"kind"`
+		Tag           string         `json:"tag"`
+		Error         string         `json:"error"`
+		Reason        string         `json:"reason"`
+		Cause         int64          `json:"cause"`
+		CreatedFrom   time.Time      `json:"created_from"`
+		CreatedBefore time.Time      `json:"created_before"`
+		DueFrom       time.Time      `json:"due_from"`
+		DueBefore     time.Time      `json:"due_before"`
+		EndedFrom     time.Time      `json:"ended_from"`
+		EndedBefore   time.Time      `json:"ended_before"`
+	} `json:"filter"`
+}
+
+// mostAgain is how many jobs that are named one by one are named again.
+const mostAgain = 200
+
+// rest finds out how the rest of a bulk job is done.
+func (x *request) rest(v *bulkView) error {
+	j, err := x.b.q.Job(x.Context(), v.ID)
+	if err != nil {
+		return missing(err, "such bulk job", "It was deleted just now.")
+	}
+	var a bulkArgs
+	d := json.NewDecoder(bytes.NewReader(j.Args))
+	d.DisallowUnknownFields() // it does something that a form cannot ask for
+	deed := map[errand.BulkAction]string{errand.BulkRedrive: "redrive", errand.BulkRunNow: "run", errand.BulkCancel: "cancel", errand.BulkDelete: "delete"}[v.Do]
+	if d.Decode(&a) != nil || deed == "" || len(a.IDs) > mostAgain || x.who.Role < deeds[deed].role || a.First != (a.Do == errand.BulkRunNow) {
+		return nil
+	}
+	add := func(name, value string) {
+		if value != "" && value != "0" {
+			v.Again = append(v.Again, [2]string{name, value})
+		}
+	}
+	v.Title = deeds[deed].title + " the rest"
+	add("do", deed)
+	add("rate", itoa(a.Rate))
+	if len(a.IDs) > 0 {
+		add("which", "marked")
+		for _, id := range a.IDs {
+			add("id", id.String())
+		}
+		return nil
+	}
+	f := &a.Filter
+	for _, s := range f.States {
+		add("state", string(s))
+	}
+	add("queue", f.Queue)
+	add("kind", f.Kind)
+	add("tag", f.Tag)
+	add("error", f.Error)
+	add("reason", f.Reason)
+	add("cause", strconv.FormatInt(f.Cause, 10))
+	for _, t := range []struct {
+		name string
+		at   time.Time
+	}{
+		{"created_from", f.CreatedFrom}, {"created_before", f.CreatedBefore}, {"due_from", f.DueFrom}, {"due_before", f.DueBefore},
+		{"ended_from", f.EndedFrom}, {"ended_before", f.EndedBefore},
+	} {
+		if !t.at.IsZero() {
+			add(t.name, t.at.Format(time.RFC3339Nano))
+		}
+	}
+	return nil
 }
 
 func bulks(x *request) (*content, error) {
@@ -71,6 +176,11 @@ func bulks(x *request) (*content, error) {
 			return nil, missing(err, "such bulk job", "It may have ended and been deleted since, as finished jobs are. The page Bulk jobs has the last 100.")
 		}
 		one := bulkViewOf(&all[0], now)
+		if one.Stopped && one.Remain > 0 {
+			if err := x.rest(&one); err != nil {
+				return nil, err
+			}
+		}
 		return &content{title: "Bulk job", data: &bulkData{One: &one, Paused: one.Paused}, json: all[0]}, nil
 	}
 	all, err := x.b.q.Bulks(x.Context())

@@ -133,7 +133,7 @@ func TestFront_failing(t *testing.T) {
 		send("nobody")
 		shows("one of many fails", false, func() { send("a") }, "only fail", "What holds work up")
 		well.Store(false)
-		shows("all fail", true, func() {}, "1 thing to look at.", "jobs only fail default · mail", "None was done since; 2 jobs are scheduled", errDisk.Error(), "See the job that failed last")
+		shows("all fail", true, func() {}, "1 thing to look at.", "jobs only fail default · mail", "None was done since; ", " scheduled, for retries or for later.", errDisk.Error(), "See the job that failed last")
 		well.Store(true)
 		shows("well again", false, func() { send("a") }, "only fail")
 	})
