@@ -11,7 +11,7 @@ import (
 type chart struct {
 	Name  string   // of the numbers, for the accessible name
 	Lines []string // points of the parts of the line, which is broken where nothing was read
-	Top   string   // the number at the upper edge
+	Peak  string   // the highest number
 	Rows  []chartRow
 	Since time.Time // when the first sample was taken, on the queue's clock; zero: there is none
 }
@@ -42,11 +42,8 @@ func draw(name string, points []point, now, queue time.Time, least float64, text
 	}
 	shown := func(at time.Time) time.Time { return queue.Add(-now.Sub(at)).Round(time.Second) }
 	c.Since = shown(points[0].at)
-	top := least
-	for _, p := range points {
-		top = max(top, p.y)
-	}
-	c.Top = text(top)
+	c.Peak = text(highest(points))
+	top := max(highest(points), least)
 	var line []string
 	end := func() {
 		if len(line) == 1 {
@@ -78,6 +75,14 @@ func draw(name string, points []point, now, queue time.Time, least float64, text
 	return c
 }
 
+// highest returns the highest number, 0 if there are no points.
+func highest(points []point) (most float64) {
+	for _, p := range points {
+		most = max(most, p.y)
+	}
+	return most
+}
+
 func fixed(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
 
 // figure is one of the four numbers of the front.
@@ -106,15 +111,22 @@ func (l *look) numbers() []figure {
 	age := figure{Title: "Oldest due", Value: "none", Time: oldest, Chart: line("Age of the oldest due", 10, seconds,
 		func(i int) (float64, bool) { return l.hour[i].oldest.Truncate(time.Second).Seconds(), true })}
 	rated := func(title, name string, of func(*sample) int64) figure {
-		n := figure{Title: title, Value: "–", Note: "known in 10 s", Chart: line(name, 1, whole, func(i int) (float64, bool) { return rate(l.hour, i, of) })}
+		n := figure{Title: title, Value: "–", Note: "known in a minute", Chart: line(name, 1, whole, func(i int) (float64, bool) { return rate(l.hour, i, of) })}
 		if v, ok := l.rate(of); ok {
 			n.Value, n.Note = whole(v), ""
 		}
 		return n
 	}
+	var ran int64
+	for i := range l.hour {
+		ran = max(ran, l.hour[i].running)
+	}
 	running := figure{Title: "Running", Value: count(s.Running), Chart: line("Running", 1, whole, func(i int) (float64, bool) { return float64(l.hour[i].running), true })}
 	if !l.unshown {
 		running.Of = fmt.Sprintf("of %s", plural(int64(s.Places), "place"))
+		if max(ran, s.Running) > int64(s.Places) && s.Places > 0 {
+			running.Note = ". More can run than there are places: webhooks, and kinds with CountsFor, take one for a short time only."
+		}
 	}
 	failed := rated("Failed a minute", "Failed a minute", func(s *sample) int64 { return s.failed })
 	if failed.Note == "" && l.others() {

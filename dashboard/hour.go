@@ -97,15 +97,15 @@ func (l *look) sample(now time.Time) sample {
 // rateOver is the time over which numbers a minute are counted.
 const rateOver = time.Minute
 
-// rate returns how much a total has risen a minute at sample i; known is false if there is no
-// sample before it.
+// rate returns how much a total has risen a minute at sample i; known is false if there are no
+// samples of the whole minute before it: of a part, a burst would look like many times as much.
 func rate(all []sample, i int, of func(*sample) int64) (perMinute float64, known bool) {
 	from := i
 	for from > 0 && all[from].at.Sub(all[from-1].at) < gap && all[i].at.Sub(all[from].at) < rateOver {
 		from--
 	}
 	d := all[i].at.Sub(all[from].at)
-	if d < sampleEach/2 {
+	if d < rateOver-sampleEach/2 {
 		return 0, false
 	}
 	return float64(max(of(&all[i])-of(&all[from]), 0)) / d.Minutes(), true
