@@ -88,6 +88,7 @@ type hub struct {
 	away  bool
 	last  int64 // version
 	room  int   // for reads of pages, see readsKept
+	far   far
 }
 
 func newHub(l *looks) *hub {
@@ -192,6 +193,9 @@ func (h *hub) turn(all []*viewer) {
 			v.owed = true
 		}
 	}
+	if err == nil {
+		h.far.turn(ctx, h.looks.q, all)
+	}
 	h.pay(all, version)
 }
 
@@ -269,6 +273,7 @@ func (h *hub) rows(ctx context.Context, all []*viewer, version int64, known bool
 	prints := map[errand.ID]uint64{}
 	for i := range page.Jobs {
 		prints[page.Jobs[i].ID] = h.printOf(&page.Jobs[i])
+		h.far.note(&page.Jobs[i])
 	}
 	for _, id := range ids {
 		for _, v := range of[id] {

@@ -296,7 +296,7 @@ func (s *looks) rest(ctx context.Context, l *look, changed bool) (err error) {
 		}
 		l.longestOf = l.version
 	}
-	if !first && time.Since(l.asked) < askEach {
+	if !first && time.Since(l.asked) < l.askAgain() {
 		return nil
 	}
 	l.workers, err = s.q.Workers(ctx)

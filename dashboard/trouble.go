@@ -110,14 +110,14 @@ func (l *look) unserved() (all []trouble) {
 // workers that keep up are full now and then, too.
 const waitsLong = 30 * time.Second
 
-// place is what has no room for one more job: a worker, or a limit of one.
-type place struct {
+// bound is what has no room for one more job: a worker, or a limit of one.
+type bound struct {
 	Instance string
 	Of       errand.Lane // of the limit; zero: the worker
 	N        int         // of jobs at a time
 }
 
-func (p place) text() string {
+func (p bound) text() string {
 	if p.Of == (errand.Lane{}) {
 		return "all " + plural(int64(p.N), "place") + " of the worker " + p.Instance + " are taken"
 	}
@@ -126,7 +126,7 @@ func (p place) text() string {
 
 // taken returns what keeps a job of a lane from a place, for each worker that takes the lane. It is
 // empty if a worker has a place free, if none takes the lane, and if that is not known.
-func (l *look) taken(queue, kind string) (all []place) {
+func (l *look) taken(queue, kind string) (all []bound) {
 	for i := range l.workers {
 		w := &l.workers[i]
 		if w.Unknown {
@@ -146,29 +146,29 @@ func (l *look) taken(queue, kind string) (all []place) {
 
 // roomOf returns what has no room in a worker for a job of a lane. A queue has the limit of its own
 // name, else that of the longest prefix.
-func roomOf(w *errand.WorkerInfo, queue, kind string) (p place, full bool) {
+func roomOf(w *errand.WorkerInfo, queue, kind string) (p bound, full bool) {
 	var ofQueue *errand.WorkerLimit
 	for i := range w.Limits {
 		n := &w.Limits[i]
 		switch {
 		case n.Queue != "" && n.Kind != "": // it opens gently, and that ends soon
 		case n.Kind == kind && n.Full:
-			p, full = place{w.Instance, errand.Lane{Kind: kind}, n.Concurrency}, true
-		case n.Queue == queue, n.Queue != "" && covers(n.Queue, queue) && (ofQueue == nil || ofQueue.Queue != queue && len(n.Queue) > len(ofQueue.Queue)):
+			p, full = bound{w.Instance, errand.Lane{Kind: kind}, n.Concurrency}, true
+		case n.Queue == queue, n.Queue != "" && n.Includes(queue, kind) && (ofQueue == nil || ofQueue.Queue != queue && len(n.Queue) > len(ofQueue.Queue)):
 			ofQueue = n
 		}
 	}
 	switch {
 	case w.Full:
-		return place{Instance: w.Instance, N: w.Concurrency}, true
+		return bound{Instance: w.Instance, N: w.Concurrency}, true
 	case !full && ofQueue != nil && ofQueue.Full:
-		return place{w.Instance, errand.Lane{Queue: ofQueue.Queue}, ofQueue.Concurrency}, true
+		return bound{w.Instance, errand.Lane{Queue: ofQueue.Queue}, ofQueue.Concurrency}, true
 	}
 	return p, full
 }
 
 // crowd returns what keeps the jobs of a lane from a place, if they have waited for long.
-func (l *look) crowd(s *errand.LaneStats) []place {
+func (l *look) crowd(s *errand.LaneStats) []bound {
 	if l.unshown || s.Queue == bulkQueue || due(s) == 0 || l.held(s) || l.clock.Now.Sub(s.OldestDue) < waitsLong {
 		return nil
 	}
@@ -178,7 +178,7 @@ func (l *look) crowd(s *errand.LaneStats) []place {
 // crowded returns what waits for a place. Lanes that wait for the same ones are one thing.
 func (l *look) crowded() (all []trouble) {
 	type crowd struct {
-		of    []place
+		of    []bound
 		lanes []*errand.LaneStats
 	}
 	var crowds []*crowd
