@@ -1,8 +1,10 @@
 package apitest
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -128,4 +130,23 @@ func TestBulk_otherVersion(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The end of a bulk job is not logged as that of the worker that has done it.
+func TestBulk_log(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{Policy: once, Queues: unbraked})
+		killNotes(t, q, 5)
+		var log bytes.Buffer
+		stop := run(t, errand.NewWorker(q, &errand.WorkerOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+		id := startBulk(t, q, errand.Bulk{Do: errand.BulkDelete, Filter: errand.JobFilter{States: []errand.State{errand.Dead}}})
+		bulkEnded(t, q, id)
+		time.Sleep(time.Minute)
+		if strings.Contains(log.String(), "worker is stopping") {
+			t.Errorf("before the end: %s", log.String())
+		}
+		if err := stop(); err != nil || strings.Count(log.String(), "worker is stopping") != 1 {
+			t.Errorf("at the end: %v, %s", err, log.String())
+		}
+	})
 }

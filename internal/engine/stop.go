@@ -55,7 +55,9 @@ func (l *loop) beginStop() {
 	if !l.shutdown.working() {
 		return
 	}
-	l.cfg.Logger.Info("errand: worker is stopping", "running", l.runners.busy, "grace_s", l.cfg.Grace.Seconds())
+	if !l.cfg.Bulk || l.runners.busy > 0 { // beside a worker it ends with the last bulk job
+		l.cfg.Logger.Info("errand: worker is stopping", "running", l.runners.busy, "grace_s", l.cfg.Grace.Seconds())
+	}
 	l.shutdown.enter(grace, time.Now().Add(l.cfg.Grace))
 	l.excuse()
 	l.chores.show.pause = time.Time{} // so that others learn of it at once
