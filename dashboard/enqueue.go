@@ -57,6 +57,9 @@ func (x *request) known() (kinds, queues []string, err error) {
 	return kinds[:min(len(kinds), most)], queues[:min(len(queues), most)], nil
 }
 
+// enqueueNames are the fields of the form of a new job.
+var enqueueNames = []string{"kind", "args", "queue", "delay", "priority", "group", "tags", "unique"}
+
 // enqueue shows the form of a new job.
 func enqueue(x *request) (*content, error) {
 	if err := x.mayDo(deeds["enqueue"]); err != nil {

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/errandq/errand"
 )
 
 // contentPolicy lets a page load nothing but its own style and script, and send its forms nowhere else.
@@ -32,7 +35,8 @@ const (
 	longest    = 1000 // bytes of a value
 )
 
-// check returns an error for parameters that are too many, too long or no text.
+// check returns an error for parameters that are too many, too long or no text, or that the page
+// does not take.
 func (x *request) check() error {
 	if len(x.URL.RawQuery) > mostParams*longest {
 		return &refusal{status: http.StatusRequestURITooLong, text: "The address is too long."}
@@ -55,6 +59,27 @@ func (x *request) check() error {
 	}
 	if n > mostParams {
 		return &refusal{status: http.StatusBadRequest, text: "The address has more than " + strconv.Itoa(mostParams) + " parameters."}
+	}
+	return x.page.checkNames(query)
+}
+
+// checkNames returns an error for a parameter that the page does not take: a condition with a
+// misspelt name would select all.
+func (p *page) checkNames(query url.Values) error {
+	for _, name := range sortedKeys(query) {
+		if name == "format" || slices.Contains(p.takes, name) {
+			continue
+		}
+		e := &refusal{status: http.StatusBadRequest, text: "This page takes no parameter " + strconv.Quote(name) + ".", remedy: "It takes format=json, and none that selects something."}
+		if len(p.takes) > 0 {
+			e.remedy = "It takes " + strings.Join(p.takes, ", ") + "."
+		}
+		return e
+	}
+	for _, v := range query["format"] {
+		if v != "json" && v != "" {
+			return &errand.FieldError{Field: "format", Value: v, Limit: "must be json, or be left out"}
+		}
 	}
 	return nil
 }

@@ -7,16 +7,25 @@ import (
 	"github.com/errandq/errand"
 )
 
+// marshal returns JSON in which <, > and & are as they are, since the answer is no HTML.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
 // joined is a struct with the fields of another one, or of a map, in one object of JSON.
 type joined struct{ of, more any }
 
 // MarshalJSON implements [json.Marshaler].
 func (w joined) MarshalJSON() ([]byte, error) {
-	of, err := json.Marshal(w.of)
+	of, err := marshal(w.of)
 	if err != nil {
 		return nil, err
 	}
-	more, err := json.Marshal(w.more)
+	more, err := marshal(w.more)
 	if err != nil || string(more) == "{}" {
 		return of, err
 	}

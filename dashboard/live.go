@@ -54,7 +54,9 @@ var readsOf = map[string]int{"job": 7, "schedule": 3, "topics": 4, "topic": 4, "
 
 const fewReads = 2
 
-func init() { pages["live"] = &page{name: "live", title: "Changes", serve: (*request).live} }
+func init() {
+	pages["live"] = &page{name: "live", title: "Changes", takes: []string{"page", "seen"}, serve: (*request).live}
+}
 
 // viewer is a stream that is told of changes of a page.
 type viewer struct {

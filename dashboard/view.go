@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -32,6 +31,9 @@ type page struct {
 	// serve answers in place of read and the template.
 	serve func(x *request, w http.ResponseWriter) error
 
+	// takes are the parameters that its address may have, besides format.
+	takes []string
+
 	posts    bool // it is for forms
 	still    bool // it does not change by itself, or people type in it
 	template *template.Template
@@ -53,27 +55,27 @@ var pages = map[string]*page{}
 func init() {
 	for _, p := range []*page{
 		{name: "", title: "Overview", read: front},
-		{name: "lanes", title: "Queues", read: lanes},
-		{name: "lane", title: "Queue", in: "lanes", read: lane},
-		{name: "jobs", title: "Jobs", read: jobs},
+		{name: "lanes", title: "Queues", read: lanes, takes: []string{"search", "page"}},
+		{name: "lane", title: "Queue", in: "lanes", read: lane, takes: []string{"queue", "kind"}},
+		{name: "jobs", title: "Jobs", read: jobs, takes: append([]string{"after"}, filterNames...)},
 		{name: "job", title: "Job", in: "jobs", read: job},
-		{name: "dead", title: "Dead letters", read: causes},
-		{name: "groups", title: "Groups", read: groups},
-		{name: "schedules", title: "Schedules", read: schedules},
-		{name: "schedule", title: "Schedule", in: "schedules", read: schedule},
-		{name: "topics", title: "Topics", read: topics},
-		{name: "topic", title: "Topic", in: "topics", read: topicOf},
-		{name: "subscription", title: "Subscription", in: "topics", read: subscription},
-		{name: "endpoints", title: "Endpoints", in: "topics", read: endpoints},
-		{name: "endpoint", title: "Endpoint", in: "topics", read: endpoint},
-		{name: "bulk", title: "Bulk jobs", read: bulks},
-		{name: "workers", title: "Workers", read: workers},
-		{name: "health", title: "Health", read: health},
-		{name: "search", title: "Search", read: search},
+		{name: "dead", title: "Dead letters", read: causes, takes: []string{"queue", "kind"}},
+		{name: "groups", title: "Groups", read: groups, takes: []string{"queue", "waiting", "after"}},
+		{name: "schedules", title: "Schedules", read: schedules, takes: []string{"search", "page"}},
+		{name: "schedule", title: "Schedule", in: "schedules", read: schedule, takes: []string{"name"}},
+		{name: "topics", title: "Topics", read: topics, takes: []string{"after"}},
+		{name: "topic", title: "Topic", in: "topics", read: topicOf, takes: []string{"name", "after"}},
+		{name: "subscription", title: "Subscription", in: "topics", read: subscription, takes: []string{"id"}},
+		{name: "endpoints", title: "Endpoints", in: "topics", read: endpoints, takes: []string{"search", "state", "after"}},
+		{name: "endpoint", title: "Endpoint", in: "topics", read: endpoint, takes: []string{"id"}},
+		{name: "bulk", title: "Bulk jobs", read: bulks, takes: []string{"id"}},
+		{name: "workers", title: "Workers", read: workers, takes: []string{"page"}},
+		{name: "health", title: "Health", read: health, takes: []string{"search", "page"}},
+		{name: "search", title: "Search", read: search, takes: []string{"q"}},
 		{name: "act", title: "Action", read: act, posts: true},
-		{name: "done", title: "Action", read: done, still: true},
-		{name: "change", title: "Change", in: "jobs", read: changePage, still: true},
-		{name: "enqueue", title: "Enqueue a job", in: "jobs", read: enqueue, still: true},
+		{name: "done", title: "Action", read: done, still: true, takes: []string{"key"}},
+		{name: "change", title: "Change", in: "jobs", read: changePage, still: true, takes: []string{"id"}},
+		{name: "enqueue", title: "Enqueue a job", in: "jobs", read: enqueue, still: true, takes: enqueueNames},
 	} {
 		file := "front"
 		if p.name != "" {
@@ -163,7 +165,7 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 			x.fail(w, &refusal{status: http.StatusNotFound, text: "This page is not there as JSON."})
 			return
 		}
-		b, err := json.Marshal(c.json)
+		b, err := marshal(c.json)
 		if err != nil {
 			x.fail(w, err)
 			return
@@ -198,7 +200,8 @@ func (x *request) fail(w http.ResponseWriter, err error) {
 	if x.URL.Query().Get("format") == "json" {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(r.status)
-		_ = json.NewEncoder(w).Encode(map[string]string{"error": r.text, "remedy": r.remedy})
+		b, _ := marshal(map[string]string{"error": r.text, "remedy": r.remedy}) // texts cannot fail
+		_, _ = w.Write(append(b, '\n'))
 		return
 	}
 	l := x.layout(http.StatusText(r.status), map[string]string{"Text": r.text, "Remedy": r.remedy})
@@ -397,9 +400,9 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 // asJSON returns a value as text that people can read.
 func asJSON(v any) string {
-	b, err := json.MarshalIndent(v, "", "  ")
+	b, err := marshal(v)
 	if err != nil {
 		return err.Error()
 	}
-	return string(b)
+	return indented(b)
 }
