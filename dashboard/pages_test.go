@@ -299,3 +299,22 @@ func TestJSON_exact(t *testing.T) {
 		}
 	}
 }
+
+// What people wrote is in the JSON of pages and on pages without the escapes that HTML would need.
+func TestJSON_noEscapes(t *testing.T) {
+	q := open(t)
+	grouped := add(t, q, mail{"a"}, &errand.JobOptions{Delay: time.Hour, Group: "a <b> & c"})
+	for _, at := range []string{"/jobs?state=scheduled&format=json", "/job/" + grouped.String() + "?format=json"} {
+		status, text := get(as(q, dashboard.Admin), at)
+		if status != 200 || strings.Contains(text, `\u003`) || !strings.Contains(text, `"group":"a <b> & c"`) {
+			t.Errorf("%s: %d %s", at, status, text)
+		}
+	}
+	if status, text := get(as(q, dashboard.Admin), "/jobs?state=%3cimg%3e&format=json"); status != 400 || !strings.Contains(text, `"<img>\"`) {
+		t.Errorf("%d %s", status, text)
+	}
+	e := add(t, q, mail{`<img> & \u003c`}, &errand.JobOptions{Delay: time.Hour})
+	if _, text := get(as(q, dashboard.Admin), "/job/"+e.String()); !strings.Contains(text, `&#34;To&#34;: &#34;&lt;img&gt; &amp; \\u003c&#34;`) {
+		t.Error(text)
+	}
+}

@@ -448,7 +448,7 @@ func (x *request) rawArgs(kind string, doc json.RawMessage) (_ json.RawMessage, 
 // args is rawArgs for people.
 func (x *request) args(kind string, doc json.RawMessage) (text, note string, err error) {
 	doc, note, err = x.rawArgs(kind, doc)
-	return indented(doc), note, err
+	return unescaped(indented(doc)), note, err
 }
 
 // visible returns what somebody may see of JSON that is no args, such as a result or the body of a
@@ -464,7 +464,14 @@ func (x *request) visible(doc []byte) json.RawMessage {
 }
 
 // shown is visible for people.
-func (x *request) shown(doc []byte) string { return indented(x.visible(doc)) }
+func (x *request) shown(doc []byte) string { return unescaped(indented(x.visible(doc))) }
+
+// unescaped returns JSON for people, in which <, > and & are as they are: encoding/json writes them
+// as HTML would need them.
+func unescaped(doc string) string { return htmlEscapes.Replace(doc) }
+
+// htmlEscapes leaves a backslash that is escaped itself.
+var htmlEscapes = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
 
 // indented returns JSON for people: each token stays as it is. What indents would make more than
 // four times as long, as it is nested deeply, stays as it is too.

@@ -21,7 +21,8 @@ import (
 // Marshal returns the JSON of a struct, or of what a pointer points to: as package
 // encoding/json does it without a method, but with fields of type time.Duration and
 // *time.Duration in seconds. The fields of embedded structs without a name of their own
-// count as its fields; what methods those have does not matter.
+// count as its fields; what methods those have does not matter. Whether <, > and & are escaped
+// is left to the caller: json.Marshal escapes them, an Encoder as SetEscapeHTML says.
 func Marshal(v any) ([]byte, error) {
 	from := reflect.Indirect(reflect.ValueOf(v))
 	t := twinOf(from.Type())
@@ -29,7 +30,11 @@ func Marshal(v any) ([]byte, error) {
 	for i, f := range t.fields {
 		to.Field(i).Set(from.FieldByIndex(f).Convert(t.of.Field(i).Type))
 	}
-	return json.Marshal(to.Interface())
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(to.Interface())
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // Unmarshal reads what Marshal has written into the struct that v points to. Fields that
