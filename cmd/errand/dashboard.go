@@ -44,8 +44,9 @@ address than one of this machine needs --auth: a file with a line for each who m
 as name:role:hash. The roles are viewer, operator and admin. --hash reads a password and
 prints its hash. Passwords travel as they are, unless a proxy or --tls-cert adds https.
 
-Requests for other hosts than this machine are refused. --host names the host that people
-see if there is a proxy or a tunnel.`,
+Requests for other hosts than this machine are refused. If it listens for others, its name
+and addresses are good, and printed. --host names the host that people see if there is a
+proxy, a tunnel or another name.`,
 		Example: `  errand dashboard jobs.db
   errand dashboard jobs.db --read-only --socket errand.sock
   errand dashboard --hash < secret`,
@@ -159,6 +160,9 @@ func (t *tool) serveDashboard(ctx context.Context, q *queue.Queue, path string, 
 		p.printf(", for one browser:\n%s\n", e.address())
 	} else {
 		p.printf(", for those with a password:\n%s\n", e.address())
+		for _, host := range e.others {
+			p.printf("%s://%s/\n", e.scheme, safe(host))
+		}
 	}
 	if p.err != nil {
 		return errors.Join(p.err, l.Close())

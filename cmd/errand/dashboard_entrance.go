@@ -39,6 +39,7 @@ type entrance struct {
 	tls       *tls.Config
 	file      *keptFile
 	hosts     []string // that people see, in lower case and without ports
+	others    []string // hosts with ports by which other machines reach it
 	origins   []string
 
 	scheme, host, port string // of the address; the port is "socket" for a socket
@@ -90,6 +91,26 @@ func (e *entrance) allow(host string) error {
 	return nil
 }
 
+// reach adds what other machines call this one, if the dashboard listens for them: its name, and its
+// addresses if it listens on all.
+func (e *entrance) reach(ip net.IP) {
+	if name, err := os.Hostname(); err == nil && name != "" {
+		e.hosts, e.others = append(e.hosts, strings.ToLower(name)), append(e.others, net.JoinHostPort(name, e.port))
+	}
+	if !ip.IsUnspecified() {
+		return
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil { // then it is not known what to print
+		return
+	}
+	for _, a := range all {
+		if of, ok := a.(*net.IPNet); ok && of.IP.IsGlobalUnicast() && !of.IP.IsLoopback() {
+			e.others = append(e.others, net.JoinHostPort(of.IP.String(), e.port))
+		}
+	}
+}
+
 // at says where the dashboard listens.
 func (e *entrance) at(a net.Addr) {
 	e.tokens, e.sessions = keys{}, keys{}
@@ -99,6 +120,9 @@ func (e *entrance) at(a net.Addr) {
 		e.host = tcp.String()
 		if tcp.IP.IsUnspecified() { // which is the address of nobody
 			e.host = net.JoinHostPort("127.0.0.1", e.port)
+		}
+		if !tcp.IP.IsLoopback() {
+			e.reach(tcp.IP)
 		}
 	}
 	if e.tls != nil {
@@ -210,7 +234,7 @@ func (e *entrance) enter(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if !e.entered(r) {
+		if e.passwords == nil && !e.entered(r) {
 			session, ok := e.spend(token)
 			if !ok {
 				next.ServeHTTP(w, r)

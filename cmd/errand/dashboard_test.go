@@ -445,6 +445,26 @@ func TestDashboard_Auth(t *testing.T) {
 	if status, _ := visit(t, browser(t), b.root()+"?token=A", func(r *http.Request) { r.SetBasicAuth("ann", "secret") }); status != 200 {
 		t.Errorf("with a parameter: %d", status)
 	}
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse(b.root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line := b.next(t); line != "http://"+name+":"+at.Port()+"/" {
+		t.Errorf("for other machines it prints %q", line)
+	}
+	for host, want := range map[string]int{name: 200, strings.ToUpper(name): 200, name + ".evil.example": 421} {
+		status, text := visit(t, browser(t), b.root(), func(r *http.Request) {
+			r.Host = host + ":" + at.Port()
+			r.SetBasicAuth("ann", "secret")
+		})
+		if status != want {
+			t.Errorf("by %s: %d %s", host, status, text)
+		}
+	}
 	b.end(t)
 }
 
