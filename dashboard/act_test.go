@@ -963,7 +963,7 @@ func TestAct_inputs(t *testing.T) {
 		field, value string
 		want         string
 	}{
-		"rate":   {url.Values{"do": {"redrive"}, "state": {"dead"}}, "rate", "fast", `rate "fast": must be between 0 and 100000`},
+		"rate":   {url.Values{"do": {"redrive"}, "state": {"dead"}}, "rate", "fast", `rate "fast": must be a whole number from 0 to 100,000`},
 		"for":    {url.Values{"do": {"hold"}, "queue": {"mail"}}, "for", "-1h", `for "-1h": must be a time above zero`},
 		"reason": {url.Values{"do": {"hold"}, "queue": {"mail"}}, "reason", "a b", `reason "a b": must match`},
 		"brake":  {url.Values{"do": {"hold"}, "queue": {"mail"}}, "reason", "brake", "must not be unavailable or brake"},
@@ -1022,4 +1022,37 @@ func TestAct_form(t *testing.T) {
 	if says(t, a.text, `kind "no kind!": must`); acted > 0 || log.Len() > 0 {
 		t.Errorf("%d actions, and the log has %s", acted, &log)
 	}
+}
+
+// A list offers what can be done to jobs of the states that it shows, and no more.
+func TestJobs_offers(t *testing.T) {
+	q := open(t)
+	fillAll(t, q)
+	options := regexp.MustCompile(`<option value="([a-z]+)">`)
+	for state, want := range map[string]string{
+		"":                       "redrive run cancel change delete redrive run cancel change delete",
+		"state=ready":            "run cancel change cancel change",
+		"state=dead":             "redrive change delete redrive delete",
+		"state=running":          "cancel cancel",
+		"state=done":             "delete delete",
+		"state=ready&state=dead": "redrive run cancel change delete",
+	} {
+		_, text := get(admin(q), "/jobs?"+state)
+		var all []string
+		for _, m := range options.FindAllStringSubmatch(text, -1) {
+			all = append(all, m[1])
+		}
+		if strings.Contains(text, `id="marked"`) != (len(all) > 0) || len(all) > 0 && strings.Join(all, " ") != want {
+			t.Errorf("%q: %v, want %s", state, all, want)
+		}
+	}
+	for _, f := range []url.Values{{"do": {"redrive"}, "state": {"ready"}}, {"do": {"change"}, "form": {"1"}, "of-state": {"dead"}, "priority": {"1"}}} {
+		a := send(admin(q), f)
+		if a.status != 400 || strings.Contains(a.text, "states[0]") {
+			t.Errorf("%v: %d %s", f, a.status, a.text)
+		}
+		says(t, a.text, "cannot be", "choose these states alone")
+	}
+	a := send(admin(q), url.Values{"do": {"cancel"}, "state": {"ready"}, "rate": {"2/s"}})
+	says(t, a.text, "must be a whole number from 0 to 100,000", "if empty or 0")
 }

@@ -50,7 +50,7 @@ var runVerb = jobVerb{
 		case err == nil && len(r.NotFound) > 0:
 			return errand.ErrNotFound
 		case err == nil:
-			out.Told = "The job is next, as soon as a worker of its queue and kind has room."
+			out.Told = "The job is next, as soon as a worker of its queue and kind has a free place."
 		}
 		return err
 	},
@@ -89,6 +89,42 @@ var deleteVerb = jobVerb{
 		}
 		return err
 	},
+}
+
+// choice is a deed on jobs that a list offers.
+type choice struct{ Do, Title string }
+
+// verbs are the deeds on jobs, as lists offer them.
+var verbs = []struct {
+	choice
+	role       Role
+	about, one []errand.State
+}{
+	{choice{"redrive", "redrive"}, Operator, redriveVerb.about, redriveVerb.one},
+	{choice{"run", "run now"}, Operator, runVerb.about, runVerb.one},
+	{choice{"cancel", "cancel"}, Operator, cancelVerb.about, cancelVerb.one},
+	{choice{"change", "change"}, Operator, changeable[:3], changeable},
+	{choice{"delete", "delete"}, Admin, deleteVerb.about, deleteVerb.one},
+}
+
+// ForAll returns what can be done to all jobs that a filter selects.
+func (f jobsFilter) ForAll(r Role) (all []choice) {
+	for i := range verbs {
+		if v := &verbs[i]; r >= v.role && (len(f.State) == 0 || f.only(v.about...)) {
+			all = append(all, v.choice)
+		}
+	}
+	return all
+}
+
+// ForMarked returns what can be done to some of the jobs that a filter selects.
+func (f jobsFilter) ForMarked(r Role) (all []choice) {
+	for i := range verbs {
+		if v := &verbs[i]; r >= v.role && (len(f.State) == 0 || slices.ContainsFunc(v.one, f.Has)) {
+			all = append(all, v.choice)
+		}
+	}
+	return all
 }
 
 // selected reads which jobs a form is about, and says it in words.
@@ -207,11 +243,17 @@ const countLook = 2000
 
 // planMany returns the plan of a bulk job.
 func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []errand.State, past string) (*plan, error) {
-	rate := input{Name: "rate", Label: "Jobs a second", Value: strings.TrimSpace(f.Get("rate")), Hint: "as many as the rest of the work leaves room for, if empty"}
+	rate := input{Name: "rate", Label: "Jobs a second", Value: strings.TrimSpace(f.Get("rate")), Hint: "a whole number up to 100,000; as many as the rest of the work allows, if empty or 0"}
 	if rate.Value != "" {
 		var err error
 		if b.Rate, err = strconv.Atoi(rate.Value); err != nil || b.Rate < 0 || b.Rate > 100_000 {
-			rate.Err, b.Rate = "rate "+strconv.Quote(rate.Value)+": must be between 0 and 100000", 0
+			rate.Err, b.Rate = "rate "+strconv.Quote(rate.Value)+": must be a whole number from 0 to 100,000", 0
+		}
+	}
+	for _, s := range b.Filter.States {
+		if !slices.Contains(about, s) {
+			return nil, &refusal{status: http.StatusBadRequest, text: fmt.Sprintf("Jobs that are %s cannot be %s.", s, past),
+				remedy: "Only jobs that are " + strings.ReplaceAll(words(about), ", ", " or ") + " can: choose these states alone, or none."}
 		}
 	}
 	b.By, b.DryRun, b.Look = x.by(), true, countLook

@@ -143,6 +143,11 @@ func jobs(x *request) (*content, error) {
 // Has reports whether the filter has a state.
 func (f jobsFilter) Has(s errand.State) bool { return slices.Contains(f.State, s) }
 
+// only reports whether all states that the filter lets through are among these.
+func (f jobsFilter) only(states ...errand.State) bool {
+	return len(f.State) > 0 && !slices.ContainsFunc(f.State, func(s errand.State) bool { return !slices.Contains(states, s) })
+}
+
 // count returns how many jobs match, if the numbers of the lanes tell.
 func (f jobsFilter) count(l *look) (n int64, known bool) {
 	if f.Group+f.Tag+f.Error+f.Reason+f.Cause+f.Parent != "" {
