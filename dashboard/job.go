@@ -137,7 +137,7 @@ func (x *request) noJob(id errand.ID) error {
 		text += " By its ID it was enqueued at " + exactly(made) + ", " + ago(made, now) + "."
 	}
 	return &refusal{status: http.StatusNotFound, text: text,
-		remedy: "It may have been deleted since: finished jobs are kept for Options.Retention, 24 h if that is not set, and dead letters until somebody deletes them. Or it is in another file."}
+		remedy: "It may have been deleted since: finished jobs are kept for as long as the program or the settings of the queue say, a day if they do not, and dead letters until somebody deletes them. Or it is in another file."}
 }
 
 // visibleJob returns a job without what the role may not see.

@@ -242,7 +242,7 @@ func TestJob_gone(t *testing.T) {
 	if status, text := get(h, "/job/"+e.ID.String()); status != 200 || !strings.Contains(text, "was deleted while this page was made") {
 		t.Errorf("gone meanwhile: %d %s", status, text)
 	}
-	if status, text := get(h, "/job/"+e.ID.String()); status != 404 || !strings.Contains(text, "By its ID it was enqueued at") || !strings.Contains(text, "Options.Retention") {
+	if status, text := get(h, "/job/"+e.ID.String()); status != 404 || !strings.Contains(text, "By its ID it was enqueued at") || !strings.Contains(text, "a day if they do not") {
 		t.Errorf("gone: %d %s", status, text)
 	}
 }
