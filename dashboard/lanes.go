@@ -123,8 +123,40 @@ type laneData struct {
 	Curves   []*curve
 	Own      ownPolicies
 	Throttle string
+	Own      ownPolicies
 	WaitMean time.Duration
 	RunMean  time.Duration
+}
+
+// ownPolicies are the jobs of a lane that have a policy of their own, among the first that wait.
+type ownPolicies struct {
+	N, Of int
+	First errand.ID
+}
+
+// ownLimit is how many jobs of a lane are looked at for policies of their own.
+const ownLimit = 20
+
+// ownPoliciesOf looks at the first jobs of a lane that are ready, and if there are few, scheduled.
+func (x *request) ownPoliciesOf(lane errand.Lane) (own ownPolicies, err error) {
+	for _, state := range []errand.State{errand.Ready, errand.Scheduled} {
+		if own.Of >= ownLimit {
+			break
+		}
+		page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: lane.Queue, Kind: lane.Kind, States: []errand.State{state}}, &errand.ListOptions{Limit: ownLimit - own.Of})
+		if err != nil {
+			return own, err
+		}
+		own.Of += len(page.Jobs)
+		for i := range page.Jobs {
+			if j := &page.Jobs[i]; j.Policy != nil {
+				if own.N++; own.First.IsZero() {
+					own.First = j.ID
+				}
+			}
+		}
+	}
+	return own, nil
 }
 
 // laneWorker is what a worker shows of a lane.
@@ -171,6 +203,9 @@ func lane(x *request) (*content, error) {
 		if d.Known = known; d.Known {
 			out["policy"] = doc
 			d.Curves, d.Throttle = curvesOf(&doc), throttleText(doc.Throttle)
+		}
+		if d.Own, err = x.ownPoliciesOf(d.Lane); err != nil && l.away == nil {
+			return nil, err
 		}
 	}
 	return &content{title: laneText(d.Lane), data: d, json: out}, nil

@@ -278,6 +278,40 @@ func TestSearch_id(t *testing.T) {
 	}
 }
 
+// The policy of a lane is that of jobs without one of their own, and the page says which have one.
+func TestLane_ownPolicies(t *testing.T) {
+	q := open(t)
+	defer work(t, q)()
+	says := func(want string) {
+		t.Helper()
+		if _, text := get(as(q, dashboard.Viewer), "/lane?queue=default&kind=raw"); !strings.Contains(text, want) || !strings.Contains(text, "of jobs without one of their own") {
+			t.Errorf("without %q: %s", want, text)
+		}
+	}
+	raw := errand.RawArgs{OfKind: "raw", JSON: []byte("{}")}
+	own := &errand.JobOptions{Delay: time.Hour, Policy: &policy.Policy{Retries: 2, MinDelay: time.Second, MaxDelay: time.Minute}}
+	first := add(t, q, raw, own)
+	says("The job that waits has its own")
+	says("such as <a class=\"id\" href=\"./job/" + first.String())
+	add(t, q, raw, own)
+	says("All of the first 2 jobs that wait have their own")
+	add(t, q, raw, &errand.JobOptions{Delay: time.Hour})
+	says("2 of the first 3 jobs that wait have their own")
+}
+
+// Pages name what people see and can do, and not the fields and methods of the program.
+func TestPages_words(t *testing.T) {
+	h := as(open(t), dashboard.Admin)
+	for _, at := range []string{"/lane?queue=none", "/health", "/workers", "/job/01a217bb-5cbb-711c-a5f6-0000000f4a5c", "/jobs?tag=none", "/dead"} {
+		_, text := get(h, at)
+		for _, word := range []string{"Options.", "Settings.", "Queue.Configure", "Choose less", "At a time", "runner"} {
+			if strings.Contains(text, word) {
+				t.Errorf("%s says %s: %s", at, word, text)
+			}
+		}
+	}
+}
+
 // JSON has what a producer has written byte for byte, and only for those who may see it.
 func TestJSON_exact(t *testing.T) {
 	q := open(t)
