@@ -1053,6 +1053,7 @@ func TestJobs_offers(t *testing.T) {
 		}
 		says(t, a.text, "cannot be", "choose these states alone")
 	}
+	asks(t, admin(q), url.Values{"do": {"hold"}, "queue": {"mail"}}, "letters, digits and . _ : / -, no spaces")
 	a := send(admin(q), url.Values{"do": {"cancel"}, "state": {"ready"}, "rate": {"2/s"}})
 	says(t, a.text, "must be a whole number from 0 to 100,000", "if empty or 0")
 }

@@ -55,7 +55,7 @@ func hold(x *request, f url.Values) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	reason := input{Name: "reason", Label: "Reason", Value: cmp.Or(strings.TrimSpace(f.Get("reason")), "held"), Hint: "a name: holds of a lane for other reasons stay"}
+	reason := input{Name: "reason", Label: "Reason", Value: cmp.Or(strings.TrimSpace(f.Get("reason")), "held"), Hint: "a name: letters, digits and . _ : / -, no spaces; holds of a lane for other reasons stay"}
 	lasts := input{Name: "for", Label: "For", Value: strings.TrimSpace(f.Get("for")), Hint: "as 30m or 2h; until it is released, if empty"}
 	o := errand.HoldOptions{Reason: reason.Value, By: x.by(), DryRun: true}
 	if lasts.Value != "" {
