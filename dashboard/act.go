@@ -189,7 +189,7 @@ func (p *plan) confirmation(d *deed) *confirmation {
 }
 
 // own are the fields of a form that are about asking back.
-var own = []string{"sure", "was", "key"}
+var own = []string{"sure", "was", "key", "from"}
 
 // ask returns the page that asks back.
 func (x *request) ask(d *deed, p *plan, q *confirmation, wrong bool) *content {
@@ -207,6 +207,8 @@ func (x *request) ask(d *deed, p *plan, q *confirmation, wrong bool) *content {
 		sure += "+"
 	}
 	key := x.b.ledger.ask(x.who.Name, d.digest(f), x.begun)
+	q.At = x.from(p.at)
+	q.Hidden = append(q.Hidden, [2]string{"from", "./" + q.At})
 	q.Hidden = append(q.Hidden, [2]string{"sure", sure}, [2]string{"was", x.b.was(p.facts)}, [2]string{"key", key})
 	c := &content{title: d.title, data: q}
 	if wrong {

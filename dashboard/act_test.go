@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -1021,6 +1022,56 @@ func TestAct_form(t *testing.T) {
 	}
 	if says(t, a.text, `kind "no kind!": must`); acted > 0 || log.Len() > 0 {
 		t.Errorf("%d actions, and the log has %s", acted, &log)
+	}
+}
+
+// Who says no goes back to the page on which the action was chosen, also if it was asked twice.
+func TestAct_no(t *testing.T) {
+	q := open(t)
+	dead := fillAll(t, q)
+	form := url.Values{"do": {"redrive"}, "state": {"dead"}, "queue": {"default"}}
+	for from, want := range map[string]string{
+		"https://ops.example/errand/jobs?state=dead&queue=default": "jobs?queue=default&state=dead",
+		"https://ops.example/errand/job/" + dead.String():          "job/" + dead.String(),
+		"https://ops.example/errand/":                              "",
+		"https://ops.example/errand/dead":                          "dead",
+		"https://ops.example/none":                                 "jobs",
+		"https://ops.example/errand/act":                           "jobs",
+		"javascript:alert(1)":                                      "jobs",
+		"":                                                         "jobs",
+	} {
+		came := func(r *http.Request) { r.Header.Set("Referer", from) }
+		h := admin(q)
+		a := send(h, form, came)
+		again := formOf(a.text)
+		again.Set("rate", "fast")
+		for _, text := range []string{a.text, send(h, again, func(r *http.Request) { r.Header.Set("Referer", "https://ops.example/errand/act") }).text} {
+			if !strings.Contains(html.UnescapeString(text), `<a href="./`+want+`">No</a>`) {
+				t.Errorf("from %q: without %q: %s", from, want, text)
+			}
+		}
+	}
+	a := send(admin(q), url.Values{"do": {"change"}, "state": {"dead"}}, func(r *http.Request) { r.Header.Set("Referer", "/errand/jobs?state=dead") })
+	says(t, a.text, `<a href="./jobs?state=dead">Back</a>`)
+}
+
+// Who is asked about the jobs of a cause sees what it is, and what a redrive does. A cause that is
+// not there is not spoken of as if it were.
+func TestAct_cause(t *testing.T) {
+	q := open(t)
+	fillAll(t, q)
+	all, err := q.DeadLetters().Causes(t.Context(), nil)
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	c := strconv.FormatInt(all[0].ID, 10)
+	asks(t, admin(q), url.Values{"do": {"redrive"}, "state": {"dead"}, "cause": {c}}, "Cause "+c+" is: <script>", "has all its retries anew")
+	_, text := get(admin(q), "/jobs?state=dead&cause="+c)
+	says(t, text, "Dead letters of cause "+c+": <bdi><script>")
+	_, text = get(admin(q), "/jobs?cause=99999")
+	says(t, text, "No job is dead of a cause 99999.")
+	if strings.Contains(text, "Dead letters of cause") {
+		t.Error(text)
 	}
 }
 

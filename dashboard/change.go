@@ -31,6 +31,10 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, which string) *f
 			{Name: "policy", Label: "Policy", Area: true, Hint: "JSON; {} takes the job's own policy away; as it is, if empty"},
 		},
 	}
+	if x.page.posts { // it was asked for on a list
+		m.At = x.from(m.At)
+		m.Hidden = append(m.Hidden, [2]string{"from", "./" + m.At})
+	}
 	// What selects the jobs has names of its own: a queue may be typed too.
 	typed := f.Has("form")
 	m.Hidden = append(m.Hidden, [2]string{"form", "1"})

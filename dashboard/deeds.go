@@ -22,11 +22,14 @@ type jobVerb struct {
 	about, one []errand.State
 	past       string // redriven
 	note       string // about a job that is named alone
+	notes      string // about several
 	do         func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error
 }
 
 var redriveVerb = jobVerb{
 	bulk: errand.BulkRedrive, about: []errand.State{errand.Dead}, one: []errand.State{errand.Dead}, past: "redriven",
+	note:  "It becomes ready again, and has all its retries anew. Its args, attempts and history stay.",
+	notes: "Each becomes ready again, and has all its retries anew. Args, attempts and history stay.",
 	do: func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error {
 		r, err := q.DeadLetters().Redrive(ctx, errand.JobFilter{IDs: []errand.ID{id}}, nil)
 		switch {
@@ -58,6 +61,7 @@ var runVerb = jobVerb{
 
 var cancelVerb = jobVerb{
 	bulk: errand.BulkCancel, past: "cancelled",
+	notes: "Those that wait never run. Those that run are asked to stop.",
 	about: []errand.State{errand.Scheduled, errand.Ready, errand.Blocked, errand.Running}, one: []errand.State{errand.Scheduled, errand.Ready, errand.Blocked, errand.Running},
 	do: func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error {
 		state, err := q.Cancel(ctx, id)
@@ -78,7 +82,8 @@ var cancelVerb = jobVerb{
 var deleteVerb = jobVerb{
 	bulk: errand.BulkDelete, past: "deleted",
 	about: []errand.State{errand.Done, errand.Cancelled, errand.Expired, errand.Dead}, one: []errand.State{errand.Done, errand.Cancelled, errand.Expired, errand.Dead},
-	note: "It is gone then, with its history.",
+	note:  "It is gone then, with its history.",
+	notes: "They are gone then, with their history.",
 	do: func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error {
 		n, err := q.Delete(ctx, errand.JobFilter{IDs: []errand.ID{id}})
 		if err == nil && n == 0 {
@@ -208,7 +213,21 @@ func onJobs(v *jobVerb) func(*request, url.Values) (*plan, error) {
 		if v.bulk == errand.BulkRunNow {
 			b.RunNow.FirstRuns = true
 		}
-		return x.planMany(f, b, which, v.about, v.past)
+		p, err := x.planMany(f, b, which, v.about, v.past)
+		if err != nil || p.idle != "" {
+			return p, err
+		}
+		p.note = strings.TrimSpace(v.notes + " " + p.note)
+		if in.Cause != 0 {
+			c, err := x.causeOf(&in)
+			if err != nil {
+				return nil, err
+			}
+			if c != nil {
+				p.note = "Cause " + strconv.FormatInt(c.ID, 10) + " is: " + brief(c.Text) + ".\n" + p.note
+			}
+		}
+		return p, nil
 	}
 }
 

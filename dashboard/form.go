@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,33 @@ type form struct {
 	Inputs            []input
 	Hidden            [][2]string
 	At                string
+}
+
+// from returns the page that a form was on, seen from the front, or at if that is not known. A form
+// that asks again has it as a field. It is one of the pages in any case.
+func (x *request) from(at string) string {
+	s := x.PostForm.Get("from")
+	if s == "" {
+		s = x.Referer()
+	}
+	u, err := url.Parse(s)
+	if err != nil || !strings.Contains(u.Path, "/") {
+		return at
+	}
+	dir, name := path.Split(u.Path)
+	switch p := pages[name]; {
+	case strings.HasSuffix("/"+dir, "/job/"):
+		if id, err := errand.ParseID(name); err == nil {
+			return "job/" + id.String()
+		}
+		return at
+	case p == nil || p.posts || p.still || p.serve != nil:
+		return at
+	}
+	if q, err := url.ParseQuery(u.RawQuery); err == nil && len(q) > 0 {
+		return name + "?" + q.Encode()
+	}
+	return name
 }
 
 // input is a field of a form.

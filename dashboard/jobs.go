@@ -26,6 +26,8 @@ type jobsData struct {
 	Known bool
 	All   int64
 	Never bool // nothing was ever enqueued
+	// Cause is the one that the filter names, nil if no job is dead of it.
+	Cause *errand.Cause
 }
 
 // jobRow is a job of a list.
@@ -124,6 +126,11 @@ func jobs(x *request) (*content, error) {
 	}
 	d := &jobsData{JobPage: page, Filter: f, States: allStates, First: after == "", Slow: page.Partial || page.Looked > len(page.Jobs)+jobsLimit}
 	d.Never = l.sums().Enqueued == 0 && l.away == nil
+	if in.Cause != 0 {
+		if d.Cause, err = x.causeOf(&in); err != nil {
+			return nil, err
+		}
+	}
 	d.All, d.Known = f.count(l)
 	holds := l.holds()
 	for i := range page.Jobs {

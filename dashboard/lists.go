@@ -42,6 +42,16 @@ type causesData struct {
 	Evicted int64
 }
 
+// causeOf returns the cause that a filter names, nil if no job is dead of it.
+func (x *request) causeOf(in *errand.JobFilter) (*errand.Cause, error) {
+	all, err := x.b.q.DeadLetters().Causes(x.Context(), &errand.CauseOptions{Lane: errand.Lane{Queue: in.Queue, Kind: in.Kind}, Limit: 10_000})
+	i := slices.IndexFunc(all, func(c errand.Cause) bool { return c.ID == in.Cause })
+	if err != nil || i < 0 {
+		return nil, err
+	}
+	return &all[i], nil
+}
+
 // causesLimit is how many causes the page shows.
 const causesLimit = 200
 
