@@ -265,28 +265,43 @@ func (x *request) setMessage(m *messageView, kind string, of *topic.Message) err
 	return nil
 }
 
+// delivers reports whether a job may deliver a message: one of package webhook, or of a topic.
+func delivers(j *errand.JobInfo) (hook, ofTopic bool) {
+	return j.Kind == webhookKind, slices.ContainsFunc(j.Tags, func(tag string) bool { return strings.HasPrefix(tag, topic.Tag("")) })
+}
+
 // message returns the message that a job delivers, nil if it delivers none.
-func (x *request) message(j *errand.JobInfo) (m *messageView, err error) {
-	of := func(tag string) bool { return strings.HasPrefix(tag, topic.Tag("")) }
-	switch {
-	case j.Kind == webhookKind:
-		err = x.hooks(func(h *webhook.Webhooks) error {
-			d, err := h.Delivery(x.Context(), j.ID)
-			if err == nil {
-				m = &messageView{ID: d.Message.ID, To: d.Endpoint, URL: d.URL, Type: d.Message.Type, At: d.SentAt.UTC()}
-				x.setBody(m, d.Message.Body)
-			}
-			return err
-		})
-	case slices.ContainsFunc(j.Tags, of):
-		err = x.topics(func(t *topic.Topics) error {
-			d, err := t.Delivery(x.Context(), j.ID)
-			if err == nil {
-				m = &messageView{ID: d.Message.ID, Topic: d.Topic, Sub: d.Subscription, To: d.Endpoint, URL: d.URL, At: d.PublishedAt.UTC()}
-				err = x.setMessage(m, j.Kind, &d.Message)
-			}
-			return err
-		})
+func (x *request) message(j *errand.JobInfo) (*messageView, error) {
+	if hook, ofTopic := delivers(j); !hook && !ofTopic {
+		return nil, nil
+	}
+	h, t, err := x.b.hooks(x.b.q)
+	if errors.Is(err, errand.ErrUnsupportedDB) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	return x.messageOf(h, t, j)
+}
+
+// messageOf is message with the webhooks and topics of the queue.
+func (x *request) messageOf(h *webhook.Webhooks, t *topic.Topics, j *errand.JobInfo) (m *messageView, err error) {
+	switch hook, ofTopic := delivers(j); {
+	case hook:
+		var d webhook.Delivery
+		if d, err = h.Delivery(x.Context(), j.ID); err == nil {
+			m = &messageView{ID: d.Message.ID, To: d.Endpoint, URL: d.URL, Type: d.Message.Type, At: d.SentAt.UTC()}
+			x.setBody(m, d.Message.Body)
+		}
+	case ofTopic:
+		var d topic.Delivery
+		if d, err = t.Delivery(x.Context(), j.ID); err != nil {
+			break
+		}
+		m = &messageView{ID: d.Message.ID, Topic: d.Topic, Sub: d.Subscription, To: d.Endpoint, URL: d.URL, At: d.PublishedAt.UTC()}
+		err = x.setMessage(m, j.Kind, &d.Message)
 	}
 	// What only looks like a delivery has no message, and one may have gone with its job.
 	if errors.Is(err, errand.ErrNotFound) || errors.Is(err, errand.ErrInvalid) || errors.Is(err, errand.ErrUnsupportedDB) {

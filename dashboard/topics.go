@@ -177,7 +177,7 @@ func topicOf(x *request) (*content, error) {
 		return err
 	})
 	if err != nil {
-		return nil, missing(noMessages(err), "topic of this name", "It may have been deleted. The page Topics has those that there are.")
+		return nil, missing(noMessages(err), "topic of this name", "It may have been deleted. The page Topics and webhooks has those that there are.")
 	}
 	l, err := x.look()
 	if err != nil {
@@ -325,7 +325,7 @@ type endpointData struct {
 	Holds    []errand.HoldState
 	Failures []laneFailure
 	Causes   []errand.Cause
-	Sent     []errand.JobInfo
+	Sent     []sentRow
 	Partial  bool
 	ByState  bool // Sent are by state, not by when they were enqueued
 	Looked   int
@@ -333,6 +333,12 @@ type endpointData struct {
 	Own      bool // the policy is that of the endpoint
 	Throttle string
 	Starts   []settingRow
+}
+
+// sentRow is a delivery with its message, nil if that is not kept.
+type sentRow struct {
+	errand.JobInfo
+	Message *messageView
 }
 
 // laneFailure is what failed last of one kind of deliveries.
@@ -386,7 +392,32 @@ func endpoint(x *request) (*content, error) {
 	if err := x.sent(d); err != nil {
 		return nil, err
 	}
-	return &content{title: "Endpoint " + id, data: d, json: joined{d.endpointRow, map[string]any{"deliveries": x.listed(d.Sent), "holds": append([]errand.HoldState{}, d.Holds...), "causes": append([]errand.Cause{}, d.Causes...)}}}, nil
+	return &content{title: "Endpoint " + id, data: d, json: joined{d.endpointRow, map[string]any{"deliveries": x.listed(jobsOf(d.Sent)), "holds": append([]errand.HoldState{}, d.Holds...), "causes": append([]errand.Cause{}, d.Causes...)}}}, nil
+}
+
+// sentRows reads the messages of deliveries.
+func (x *request) sentRows(all []errand.JobInfo) (rows []sentRow, err error) {
+	h, t, err := x.b.hooks(x.b.q)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	for i := range all {
+		m, err := x.messageOf(h, t, &all[i])
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, sentRow{all[i], m})
+	}
+	return rows, nil
+}
+
+func jobsOf(rows []sentRow) []errand.JobInfo {
+	all := make([]errand.JobInfo, len(rows))
+	for i := range rows {
+		all[i] = rows[i].JobInfo
+	}
+	return all
 }
 
 // sent reads what was sent to an endpoint of late, what died of it, and its throttle.
@@ -396,14 +427,18 @@ func (x *request) sent(d *endpointData) error {
 	if err != nil {
 		return err
 	}
-	d.Sent, d.Partial, d.Looked = page.Jobs, page.Partial, page.Looked
+	sent := page.Jobs
+	d.Partial, d.Looked = page.Partial, page.Looked
 	if d.Partial { // others have been enqueued since: by their states, indexes find them
 		if page, err = x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: d.Queue}, &errand.ListOptions{Limit: followLimit}); err != nil {
 			return err
 		}
-		if len(page.Jobs) > len(d.Sent) {
-			d.Sent, d.ByState = page.Jobs, true
+		if len(page.Jobs) > len(sent) {
+			sent, d.ByState = page.Jobs, true
 		}
+	}
+	if d.Sent, err = x.sentRows(sent); err != nil {
+		return err
 	}
 	if d.Causes, err = x.b.q.DeadLetters().Causes(x.Context(), &errand.CauseOptions{Lane: errand.Lane{Queue: d.Queue}, Limit: followLimit}); err != nil {
 		return err

@@ -58,6 +58,36 @@ func TestEndpoint_failures(t *testing.T) {
 	}
 }
 
+// The page of an endpoint says which messages were sent, and the page of its queue leads there. The
+// menu names webhooks.
+func TestEndpoint_sent(t *testing.T) {
+	q := open(t)
+	hooks, err := webhook.New(q, &webhook.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hooks.Close()
+	if _, _, err := hooks.Create(t.Context(), webhook.Endpoint{ID: "shop", URL: "https://shop.example/"}, webhook.Secret{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hooks.Send(t.Context(), webhook.Message{ID: "order-7", Type: "order.paid", Body: []byte("{}")}, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	h := as(q, dashboard.Viewer)
+	for at, wants := range map[string][]string{
+		"/endpoint?id=shop":        {`<td class="text">order-7</td><td class="text">order.paid</td>`, `<a href="jobs?queue=webhook%2Fshop">All deliveries</a>`},
+		"/lane?queue=webhook/shop": {`<a href="./endpoint?id=shop">shop</a>`},
+		"/":                        {`<a href="./topics">Topics and webhooks</a>`},
+	} {
+		_, text := get(h, at)
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s without %q: %s", at, want, text)
+			}
+		}
+	}
+}
+
 // What was sent to an endpoint is found also if thousands of other jobs were enqueued since.
 func TestEndpoint_busy(t *testing.T) {
 	q := open(t)

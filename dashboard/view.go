@@ -63,7 +63,7 @@ func init() {
 		{name: "groups", title: "Groups", read: groups, takes: []string{"queue", "waiting", "after"}},
 		{name: "schedules", title: "Schedules", read: schedules, takes: []string{"search", "page"}},
 		{name: "schedule", title: "Schedule", in: "schedules", read: schedule, takes: []string{"name"}},
-		{name: "topics", title: "Topics", read: topics, takes: []string{"after"}},
+		{name: "topics", title: "Topics and webhooks", read: topics, takes: []string{"after"}},
 		{name: "topic", title: "Topic", in: "topics", read: topicOf, takes: []string{"name", "after"}},
 		{name: "subscription", title: "Subscription", in: "topics", read: subscription, takes: []string{"id"}},
 		{name: "endpoints", title: "Endpoints", in: "topics", read: endpoints, takes: []string{"search", "state", "after"}},
@@ -115,7 +115,7 @@ type navItem struct{ Name, Title string }
 
 var nav = []navItem{
 	{"", "Overview"}, {"lanes", "Queues"}, {"jobs", "Jobs"}, {"dead", "Dead letters"}, {"groups", "Groups"},
-	{"schedules", "Schedules"}, {"topics", "Topics"}, {"bulk", "Bulk jobs"}, {"workers", "Workers"}, {"health", "Health"},
+	{"schedules", "Schedules"}, {"topics", "Topics and webhooks"}, {"bulk", "Bulk jobs"}, {"workers", "Workers"}, {"health", "Health"},
 }
 
 func (x *request) layout(title string, data any) *layout {
