@@ -181,7 +181,7 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 	}
 	if place.Urgent {
 		w.expires(&j, now)
-		w.add(WhyReason{Code: WhyUrgent, Text: "it was made urgent: it starts as soon as a worker has a free runner"})
+		w.add(WhyReason{Code: WhyUrgent, Text: "it was made urgent: it starts as soon as a worker has a free place"})
 		return w, nil
 	}
 	for i := range holds {
@@ -379,7 +379,7 @@ func (w *Why) held(h *HoldState, now time.Time) {
 		if h.Until.After(now) {
 			text += ", and lets one job through at " + moment(h.Until)
 		} else {
-			text += ", and lets one job through as soon as a worker has a runner for it"
+			text += ", and lets one job through as soon as a worker has a free place for it"
 		}
 		if p := h.Through; p.Token != 0 {
 			r.Job, r.JobSince = p.Job, p.Since

@@ -301,7 +301,15 @@ func TestLane_ownPolicies(t *testing.T) {
 
 // Pages name what people see and can do, and not the fields and methods of the program.
 func TestPages_words(t *testing.T) {
-	h := as(open(t), dashboard.Admin)
+	q := open(t)
+	urgent := add(t, q, mail{"a"}, nil)
+	if _, err := q.RunNow(t.Context(), errand.JobFilter{IDs: []errand.ID{urgent}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	h := as(q, dashboard.Admin)
+	if _, text := get(h, "/job/"+urgent.String()); !strings.Contains(text, "as soon as a worker has a free place") {
+		t.Error(text)
+	}
 	for _, at := range []string{"/lane?queue=none", "/health", "/workers", "/job/01a217bb-5cbb-711c-a5f6-0000000f4a5c", "/jobs?tag=none", "/dead"} {
 		_, text := get(h, at)
 		for _, word := range []string{"Options.", "Settings.", "Queue.Configure", "Choose less", "At a time", "runner"} {

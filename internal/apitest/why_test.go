@@ -109,7 +109,7 @@ func TestQueue_Why_Probe(t *testing.T) {
 		t.Fatal(err)
 	}
 	const held = `kind note in queue default is held for "unavailable" by errand since 2026-03-01T12:00:00Z, and lets one job through `
-	for _, want := range []string{"at 2026-03-01T12:01:00Z; the last error: connection refused", "as soon as a worker has a runner for it; the last error: connection refused"} {
+	for _, want := range []string{"at 2026-03-01T12:01:00Z; the last error: connection refused", "as soon as a worker has a free place for it; the last error: connection refused"} {
 		if r := wantWhy(t, q, id, "no_worker held behind").Reasons[1]; r.Text != held+want {
 			t.Errorf("%q, want %q", r.Text, held+want)
 		}
