@@ -121,7 +121,6 @@ type laneData struct {
 	Settings []settingRow
 	Known    bool // the policy in effect
 	Curves   []*curve
-	Own      ownPolicies
 	Throttle string
 	Own      ownPolicies
 	WaitMean time.Duration
@@ -197,10 +196,7 @@ func lane(x *request) (*content, error) {
 		if err != nil && l.away == nil {
 			return nil, err
 		}
-		if d.Own, err = x.ownPolicies(d.Lane, &d.Sums.Stats); err != nil && l.away == nil {
-			return nil, err
-		}
-		if d.Known = known; d.Known {
+		if d.Known = known && err == nil; d.Known {
 			out["policy"] = doc
 			d.Curves, d.Throttle = curvesOf(&doc), throttleText(doc.Throttle)
 		}
@@ -209,39 +205,6 @@ func lane(x *request) (*content, error) {
 		}
 	}
 	return &content{title: laneText(d.Lane), data: d, json: out}, nil
-}
-
-// ownPolicies says how many of some jobs of a lane have a delivery policy of their own.
-type ownPolicies struct {
-	N, Of int // of so many that were looked at
-	Curve *curve
-}
-
-// ownLooked is how many jobs of a lane are looked at for their policies.
-const ownLooked = 10
-
-// ownPolicies looks at a few of the jobs of a lane, ready ones first, which an index finds.
-func (x *request) ownPolicies(lane errand.Lane, s *errand.LaneStats) (own ownPolicies, err error) {
-	all := byState(s)
-	for _, state := range []errand.State{errand.Ready, errand.Running, errand.Scheduled, errand.Blocked, errand.Dead} {
-		if all[state] == 0 || own.Of == ownLooked {
-			continue
-		}
-		page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: lane.Queue, Kind: lane.Kind, States: []errand.State{state}}, &errand.ListOptions{Limit: ownLooked - own.Of})
-		if err != nil {
-			return own, err
-		}
-		for i := range page.Jobs {
-			j := &page.Jobs[i]
-			if own.Of++; j.Policy == nil {
-				continue
-			}
-			if own.N++; own.Curve == nil {
-				own.Curve = newCurve("Retries of job "+j.ID.String(), j.Policy.For(policy.Retryable), -1)
-			}
-		}
-	}
-	return own, nil
 }
 
 // curvesOf draws the policies of a document.

@@ -173,7 +173,7 @@ func TestPages_content(t *testing.T) {
 		"/lane?queue=more":                              {"Kinds", "depends on the kind"},
 		"/lane?kind=none":                               {"No job of it was ever enqueued", "No running worker works for it"},
 		"/lane?queue=default":                           {"held", "&lt;script&gt;alert(1)&lt;/script&gt;", "Release"},
-		"/lane?queue=more&kind=raw":                     {"The policy in effect for jobs without one of their own is not known", "No running worker"},
+		"/lane?queue=more&kind=raw":                     {"The policy in effect is not known", "No running worker"},
 		"/lanes?search=long":                            {"1 pair of", "more"},
 		"/lanes?search=nowhere":                         {"No queue and no kind has"},
 		"/jobs?queue=more&error=script":                 {"state retry", "retry 2", "the other side was away", "data-wait"},
