@@ -109,17 +109,23 @@ type bulkArgs struct {
 // mostAgain is how many jobs that are named one by one are named again.
 const mostAgain = 200
 
+// readBulk reads the args of a bulk job. It reports whether it does nothing else.
+func readBulk(args []byte) (a bulkArgs, plain bool) {
+	d := json.NewDecoder(bytes.NewReader(args))
+	d.DisallowUnknownFields()
+	err := d.Decode(&a)
+	return a, err == nil
+}
+
 // rest finds out how the rest of a bulk job is done.
 func (x *request) rest(v *bulkView) error {
 	j, err := x.b.q.Job(x.Context(), v.ID)
 	if err != nil {
 		return missing(err, "such bulk job", "It was deleted just now.")
 	}
-	var a bulkArgs
-	d := json.NewDecoder(bytes.NewReader(j.Args))
-	d.DisallowUnknownFields() // it does something that a form cannot ask for
+	a, plain := readBulk(j.Args)
 	deed := map[errand.BulkAction]string{errand.BulkRedrive: "redrive", errand.BulkRunNow: "run", errand.BulkCancel: "cancel", errand.BulkDelete: "delete"}[v.Do]
-	if d.Decode(&a) != nil || deed == "" || len(a.IDs) > mostAgain || x.who.Role < deeds[deed].role || a.First != (a.Do == errand.BulkRunNow) {
+	if !plain || deed == "" || len(a.IDs) > mostAgain || x.who.Role < deeds[deed].role || a.First != (a.Do == errand.BulkRunNow) {
 		return nil
 	}
 	add := func(name, value string) {
@@ -176,7 +182,7 @@ func bulks(x *request) (*content, error) {
 			return nil, missing(err, "such bulk job", "It may have ended and been deleted since, as finished jobs are. The page Bulk jobs has the last 100.")
 		}
 		one := bulkViewOf(&all[0], now)
-		if one.Stopped && one.Remain > 0 {
+		if one.Stopped && (one.Remain > 0 || one.Total == 0) {
 			if err := x.rest(&one); err != nil {
 				return nil, err
 			}
