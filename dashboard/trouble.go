@@ -312,6 +312,9 @@ func (l *look) failing() (all []trouble) {
 		if since.IsZero() {
 			since, done = f.first, "None was ever done"
 		}
+		if l.clock.Now.Sub(since) < failsFor {
+			continue
+		}
 		all = append(all, trouble{What: "jobs only fail", Lane: f.lane, Since: since, See: "job/" + s.LastFailure.Job.String(), SeeText: "the job that failed last",
 			Why: done + "; " + are(s.Scheduled, "job") + " scheduled, for retries or for later. Last error: " + brief(s.LastFailure.Error)})
 	}

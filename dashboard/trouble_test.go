@@ -103,7 +103,6 @@ func TestFront_failing(t *testing.T) {
 		store, q := counted(t)
 		defer q.Close()
 		var well atomic.Bool
-		well.Store(true)
 		w := errand.NewWorker(q, &errand.WorkerOptions{Grace: time.Millisecond, Logger: quiet})
 		errand.Handle(w, func(_ context.Context, job *errand.Job[mail]) error {
 			if job.Args.To == "nobody" || !well.Load() {
@@ -115,9 +114,9 @@ func TestFront_failing(t *testing.T) {
 		h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(dashboard.Viewer), Logger: quiet})
 		seen := look(t, h, "", nil)
 		defer func() { seen.stop(); <-seen.ended }()
-		shows := func(what string, want bool, each func(), texts ...string) {
+		shows := func(what string, seconds int, want bool, each func(), texts ...string) {
 			t.Helper()
-			for range 100 {
+			for range seconds {
 				each()
 				time.Sleep(time.Second)
 				store.version.Add(1)
@@ -131,10 +130,13 @@ func TestFront_failing(t *testing.T) {
 			}
 		}
 		send("nobody")
-		shows("one of many fails", false, func() { send("a") }, "only fail", "What holds work up")
-		well.Store(false)
-		shows("all fail", true, func() {}, "1 thing to look at.", "jobs only fail default · mail", "None was done since; ", " scheduled, for retries or for later.", errDisk.Error(), "See the job that failed last")
+		shows("for less than a minute", 50, false, func() {}, "only fail", "What holds work up")
+		shows("for longer", 30, true, func() {}, "jobs only fail default · mail", "None was ever done; 1 job is scheduled")
 		well.Store(true)
-		shows("well again", false, func() { send("a") }, "only fail")
+		shows("one of many fails", 100, false, func() { send("a") }, "only fail", "What holds work up")
+		well.Store(false)
+		shows("all fail", 100, true, func() {}, "1 thing to look at.", "jobs only fail default · mail", "None was done since; ", " scheduled, for retries or for later.", errDisk.Error(), "See the job that failed last")
+		well.Store(true)
+		shows("well again", 100, false, func() { send("a") }, "only fail")
 	})
 }
