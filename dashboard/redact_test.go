@@ -175,7 +175,7 @@ func TestJob_deep(t *testing.T) {
 // says nothing about another value, and differs from job to job.
 func TestChange_guess(t *testing.T) {
 	q := open(t)
-	secret := errand.RawArgs{OfKind: "pay", JSON: []byte(`{"pin":"8391"}`)}
+	secret := errand.RawArgs{OfKind: "pay", JSON: []byte(`{"pin":"p-8391"}`)}
 	id := add(t, q, secret, &errand.JobOptions{Delay: time.Hour})
 	same := add(t, q, secret, &errand.JobOptions{Delay: time.Hour})
 	h := dashboard.Handler(q, &dashboard.Options{Logger: quiet, Auth: who("ann", dashboard.Operator)})
@@ -233,7 +233,7 @@ func TestJob_messageHidden(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := topic.Message{Subject: "subject 7712", Attributes: map[string]filter.Attribute{"a": {Type: "String", Value: "shade"}}, Body: []byte(`{"pin":"8391","to":"Ann"}`)}
+	m := topic.Message{Subject: "subject s-7712", Attributes: map[string]filter.Attribute{"a": {Type: "String", Value: "sha-de"}}, Body: []byte(`{"pin":"p-8391","to":"Ann"}`)}
 	if _, err := topics.Publish(t.Context(), "orders", m); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestJob_messageHidden(t *testing.T) {
 	if err != nil || len(page.Jobs) != 2 {
 		t.Fatal(page, err)
 	}
-	hashed := add(t, q, pay{Pin: "8391"}, &errand.JobOptions{Queue: "later", Unique: &errand.Unique{ByArgs: true}})
+	hashed := add(t, q, pay{Pin: "p-8391"}, &errand.JobOptions{Queue: "later", Unique: &errand.Unique{ByArgs: true}})
 	info, err := q.Job(t.Context(), hashed)
 	if err != nil || !strings.HasPrefix(info.Unique, "sha256:") {
 		t.Fatal(info.Unique, err)
@@ -266,14 +266,14 @@ func TestJob_messageHidden(t *testing.T) {
 		at = append(at, "/x/job/"+page.Jobs[i].ID.String(), "/x/job/"+page.Jobs[i].ID.String()+"?format=json")
 	}
 	keys := []string{"/x/job/" + hashed.String(), "/x/job/" + hashed.String() + "?format=json", "/x/jobs?format=json&queue=later"}
-	sees(handler(dashboard.Operator), "unknown kind", at, false, "8391", "Ann", "7712", "shade")
+	sees(handler(dashboard.Operator), "unknown kind", at, false, "p-8391", "Ann", "s-7712", "sha-de")
 	stop := runPay(t, q)
 	operator := handler(dashboard.Operator)
-	sees(operator, "known kind", at, true, "Ann", "shade")
-	sees(operator, "known kind", at, false, "8391", "7712")
-	sees(handler(dashboard.Viewer), "viewer", at, false, "8391", "Ann", "7712", "shade")
+	sees(operator, "known kind", at, true, "Ann", "sha-de")
+	sees(operator, "known kind", at, false, "p-8391", "s-7712")
+	sees(handler(dashboard.Viewer), "viewer", at, false, "p-8391", "Ann", "s-7712", "sha-de")
 	stop()
-	sees(handler(dashboard.Admin), "admin", at, true, "8391", "Ann", "7712", "shade")
+	sees(handler(dashboard.Admin), "admin", at, true, "p-8391", "Ann", "s-7712", "sha-de")
 	sees(operator, "unique key", keys, false, info.Unique)
 	sees(operator, "unique key", keys, true, "sha256:[hidden]")
 	sees(handler(dashboard.Viewer), "unique key", keys, false, info.Unique)
