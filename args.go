@@ -139,7 +139,7 @@ func (s *secretFinder) fields(t reflect.Type, at string, secret bool) {
 		case f.Tag.Get("json") == "-":
 		case f.Anonymous && name == "" && inner.Kind() == reflect.Struct: // JSON has its fields as those of t
 			s.fields(inner, at, secret)
-		case !f.IsExported() && !(f.Anonymous && inner.Kind() == reflect.Struct):
+		case !f.IsExported() && (!f.Anonymous || inner.Kind() != reflect.Struct):
 		case secret:
 			s.paths = append(s.paths, below(at, cmp.Or(name, f.Name)))
 		default:
