@@ -256,9 +256,9 @@ const countFor = readFor / 2
 // Larger redrives take what was dead when they began, so that they can say how long they take.
 const mostCounted = 10_000
 
-// countLook is how many jobs are looked at for that. The numbers of queues, kinds and states are
-// kept, and cost no look.
-const countLook = 2000
+// countLook is how many jobs are looked for at most to say how many there are. The numbers of
+// queues, kinds and states are kept, and cost no look.
+const countLook = 250
 
 // planMany returns the plan of a bulk job.
 func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []errand.State, past string) (*plan, error) {
@@ -312,9 +312,9 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 	case late:
 		p.text = "all jobs " + which
 	case dry.Total == 0:
-		p.text = "all jobs " + which + ", of which none was found among the " + count(countLook) + " looked at"
+		p.text = "all jobs " + which + ", of which none was found among those looked at first"
 	case dry.More:
-		p.text = "all jobs " + which + ", of which at least " + count(dry.Total) + " " + wasOrWere(dry.Total) + " found among the " + count(countLook) + " looked at"
+		p.text = "all jobs " + which + ", of which at least " + count(dry.Total) + " " + wasOrWere(dry.Total) + " found among those looked at first"
 	}
 	if len(dry.Sample) > 0 {
 		page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{IDs: dry.Sample}, nil)
