@@ -272,12 +272,13 @@
 
   function say() {
     const since = took(Date.now() - (failed || heard)), on = stream && stream.readyState === 1;
-    const word = failed ? why : on ? "live" : "asks every 5 s";
+    const stale = document.querySelector("main .away"); // says how old the values are
+    const word = failed ? why : stale ? "last values" : on ? "live" : "asks every 5 s";
     setText(state.querySelector("[role=status]"), word === "asks every 5 s" ? "" : word);
     const seen = state.querySelector(".seen");
     seen.setAttribute("aria-hidden", "true");
-    setText(seen, failed ? why.replace(",", " since " + since + ",") : (on ? "live, " : "read ") + since + " ago");
-    state.classList.toggle("warn", failed > 0);
+    setText(seen, failed ? why.replace(",", " since " + since + ",") : stale ? word : (on ? "live, " : "read ") + since + " ago");
+    state.classList.toggle("warn", failed > 0 || stale !== null);
   }
 
   function fail(text) {

@@ -180,7 +180,7 @@ func TestActions(t *testing.T) {
 				return err == nil && err2 == nil && (len(ticks) > 0 || slices.ContainsFunc(page.Jobs, func(j errand.JobInfo) bool { return j.Headers["errand-schedule"] == "night" }))
 			})
 		}},
-		{"send again", operator, "subscription?id=ada-orders", nil, button("Send again"), "ada-orders", "Replay", "done", func() {
+		{"send again", operator, "subscription?id=ada-orders", nil, button("Replay"), "ada-orders", "Replay", "done", func() {
 			s.until("six deliveries", func() bool {
 				page, err := s.q.Jobs(t.Context(), errand.JobFilter{Queue: webhook.QueueOf("ada"), States: []errand.State{errand.Done}}, nil)
 				return err == nil && len(page.Jobs) >= 6

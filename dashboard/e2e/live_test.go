@@ -231,6 +231,7 @@ func TestLive_away(t *testing.T) {
 	s.some(1)
 	b.wait("what is wrong", `document.querySelector("main").innerText.includes("disk I/O error") && `+stays)
 	b.says("What follows is", "errand doctor", "attic")
+	b.wait("a header that is not live", `document.getElementById("live").innerText.includes("last values")`)
 	if n := js[int](b, ready); n != 2 {
 		t.Errorf("the last number is %d", n)
 	}
