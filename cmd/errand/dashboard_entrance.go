@@ -230,7 +230,7 @@ func (e *entrance) enter(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := r.URL.Query().Get("token")
 		// A proxy may have the dashboard below a path of its own, so that this one is the end of it.
-		if token == "" || r.Method != http.MethodGet || e.passwords != nil || e.known(r) != nil || !strings.HasSuffix(r.URL.Path, "/"+e.path) {
+		if token == "" || r.Method != http.MethodGet || e.known(r) != nil || !strings.HasSuffix(r.URL.Path, "/"+e.path) {
 			next.ServeHTTP(w, r)
 			return
 		}
