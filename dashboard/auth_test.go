@@ -230,6 +230,23 @@ func TestBasic_guesses(t *testing.T) {
 		if got := statuses("10.0.0.1:1", 20, "4711"); slices.Contains(got, 429) {
 			t.Errorf("a minute later: %v", got)
 		}
+		// In that minute 12 were forgotten, and to enter again gave no more.
+		statuses("10.0.0.1:1", 11, "0")
+		if got := ask("10.0.0.1:1", "ann", "4711"); got != 200 {
+			t.Errorf("right from there, after 99 again: %d", got)
+		}
+		statuses("10.0.0.1:1", 1, "0")
+		if got := ask("10.0.0.1:1", "ann", "4711"); got != 429 {
+			t.Errorf("right from there, after 100 again: %d", got)
+		}
+		time.Sleep(5 * time.Second)
+		if got := ask("10.0.0.1:1", "ann", "4711"); got != 200 {
+			t.Errorf("right from there, when one is forgotten: %d", got)
+		}
+		statuses("10.0.0.1:1", 1, "0")
+		if got := ask("10.0.0.1:1", "ann", "4711"); got != 429 {
+			t.Errorf("right from there, after one more: %d", got)
+		}
 	})
 }
 

@@ -157,8 +157,8 @@ var errTries = &AuthError{Status: http.StatusTooManyRequests, Text: "Too many pa
 // so serve the pages over https or on a loopback address only.
 //
 // From one address 10 passwords in a row may be wrong, then one each 5 s. Who has entered from an
-// address stays in there, until 100 passwords for that name from there were wrong. All who come
-// through one proxy have its address. If many passwords wait to be checked, further ones are refused
+// address stays in there, until 100 passwords for that name from there were wrong. One of these is
+// forgotten each 5 s. All who come through one proxy have its address. If many passwords wait to be checked, further ones are refused
 // with 503. Basic panics with a [errand.FieldError] if a hash is not as [HashPassword] returns it.
 func Basic(users map[string]User) func(*http.Request) (Identity, error) {
 	return newBasic(users).identity
@@ -239,12 +239,13 @@ type place struct {
 
 // seat is who has entered from a place, so that the hash is computed once.
 type seat struct {
-	right []byte // the MAC of the password
-	wrong int    // how many passwords from there were others since
+	right []byte    // the MAC of the password
+	until time.Time // when all passwords from there that were wrong are forgotten
 }
 
-// Bounds of seats. Somebody else may send passwords from the same place, such as a proxy: after
-// mostWrong wrong ones the next is hashed, and counts as any other.
+// Bounds of seats. Somebody else may send passwords from the same place, such as a proxy: each wrong
+// one counts for oneTryEach. While mostWrong count, all from there are hashed, and limited as any
+// other. To enter again does not change what counts.
 const (
 	mostSeats = 1000
 	mostWrong = 100
@@ -260,13 +261,17 @@ type seats struct {
 func (s *seats) has(at place, sum []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.by[at]
-	if one == nil || subtle.ConstantTimeCompare(one.right, sum) == 1 {
-		return one != nil
+	one, now := s.by[at], time.Now()
+	if one == nil || one.until.Sub(now) > (mostWrong-1)*oneTryEach {
+		return false
 	}
-	if one.wrong++; one.wrong >= mostWrong {
-		delete(s.by, at)
+	if subtle.ConstantTimeCompare(one.right, sum) == 1 {
+		return true
 	}
+	if one.until.Before(now) {
+		one.until = now
+	}
+	one.until = one.until.Add(oneTryEach)
 	return false
 }
 
@@ -276,6 +281,10 @@ func (s *seats) take(at place, sum []byte) {
 	defer s.mu.Unlock()
 	if s.by == nil {
 		s.by = map[place]*seat{}
+	}
+	if one := s.by[at]; one != nil {
+		one.right = sum
+		return
 	}
 	for other := range s.by {
 		if len(s.by) < mostSeats {
