@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/url"
@@ -94,30 +95,65 @@ func (k keys) mention(s string) bool {
 var (
 	// userInURL is who a URL says asks for it, with the password.
 	userInURL = regexp.MustCompile(`://[^\s/?#]*@`)
-	// pair is a name with a value, as the query of a URL, a form or a connection string has it.
-	pair = regexp.MustCompile(`([^\s?&#;,='"]+)(\s*=\s*)("[^"]*"|'[^']*'|[^\s&#;]*)`)
+	// oddUserInURL is the same, with a password that has /, ? or #. What begins as a port is one.
+	oddUserInURL = regexp.MustCompile(`://(?::|[^\s/?#@:[]+:(?:[^\s\d]|\d+[^\s\d/?#]))\S*@`)
+	// named is a name and what is between it and its value, as the query of a URL, a form, a
+	// connection string, a header or YAML has it.
+	named = regexp.MustCompile(`([^\s?&#;,=:'"]+)["']?\s*([=:]+>?)\s*`)
+	// valued is a value behind a =, and lineValued one behind a colon.
+	valued     = regexp.MustCompile(`^(?:"[^"]*"|'[^']*'|(?i:(?:basic|bearer|digest|token)\s+)?[^\s&#;]*)`)
+	lineValued = regexp.MustCompile(`^(?:"[^"]*"|'[^']*'|[^\r\n]*)`)
+	// escaped is text with a name and a value as a value of a URL has it, and percent a byte there.
+	escaped = regexp.MustCompile(`[^\s?&#;,='"]*%(?:25)*3[DdAa][^\s&#;]*`)
+	percent = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 )
 
 // text returns a text without what is hidden in it: users and passwords of URLs, and the values of
-// hidden names.
-func (k keys) text(s string) string {
+// hidden names. A value that is escaped as in a URL is hidden whole if something in it is.
+func (k keys) text(s string) string { return k.textIn(s, 0) }
+
+// mostEscapes is how often a text may be escaped.
+const mostEscapes = 3
+
+func (k keys) textIn(s string, escapes int) string {
+	if escapes < mostEscapes {
+		s = escaped.ReplaceAllStringFunc(s, func(part string) string {
+			plain := percent.ReplaceAllStringFunc(part, func(c string) string {
+				b, _ := hex.DecodeString(c[1:]) // which has two digits
+				return string(b)
+			})
+			if k.textIn(plain, escapes+1) != plain {
+				return hidden
+			}
+			return part
+		})
+	}
 	if strings.Contains(s, "://") {
 		s = userInURL.ReplaceAllString(s, "://"+hidden+"@")
+		s = oddUserInURL.ReplaceAllString(s, "://"+hidden+"@")
 	}
-	if !strings.Contains(s, "=") {
+	if !strings.ContainsAny(s, "=:") {
 		return s
 	}
 	var b strings.Builder
-	for m := pair.FindStringSubmatchIndex(s); m != nil; m = pair.FindStringSubmatchIndex(s) {
-		name, value := s[m[2]:m[3]], s[m[6]:m[7]]
+	for m := named.FindStringSubmatchIndex(s); m != nil; m = named.FindStringSubmatchIndex(s) {
+		name, colon := s[m[2]:m[3]], s[m[4]:m[5]] == ":"
+		b.WriteString(s[:m[1]])
+		s = s[m[1]:] // with the value, in which there may be names
 		if plain, err := url.QueryUnescape(name); err == nil {
 			name = plain
 		}
-		if value != "" && len(name) <= mostName && k.hides(name) {
-			value = hidden
+		if len(name) > mostName || colon && strings.HasPrefix(name, "//") || !k.hides(name) { // a host has a port
+			continue
 		}
-		b.WriteString(s[:m[6]] + value)
-		s = s[m[7]:]
+		value := valued
+		if colon {
+			value = lineValued
+		}
+		if n := len(value.FindString(s)); n > 0 {
+			b.WriteString(hidden)
+			s = s[n:]
+		}
 	}
 	return b.String() + s
 }
@@ -185,16 +221,31 @@ func (r *redactor) value(paths []string, hide bool) {
 		r.member(paths, &o)
 	}
 	r.at++
-	if o.secret && o.to > 0 {
+	if o.secret && len(o.values) > 0 {
 		r.flush(r.at)
-		r.out = slices.Replace(r.out, o.from, o.to, []byte(`"`+hidden+`"`)...)
+		o.hide(r)
 	}
 }
 
+// span is from a place up to another.
+type span struct{ from, to int }
+
 // object is what is known of the members of an object.
 type object struct {
-	secret   bool // a member says that the value is that of a hidden name
-	from, to int  // where the value is in redactor.out
+	secret bool   // a member says that the values are those of a hidden name
+	values []span // in redactor.out
+}
+
+// hide hides the values.
+func (o *object) hide(r *redactor) {
+	rest := slices.Clone(r.out[o.values[0].from:])
+	at := o.values[0].from // of rest[0]
+	r.out = r.out[:at]
+	for _, v := range o.values {
+		r.out = append(append(r.out, rest[:v.from-at]...), `"`+hidden+`"`...)
+		rest, at = rest[v.to-at:], v.to
+	}
+	r.out = append(r.out, rest...)
 }
 
 // member passes over a member of an object.
@@ -214,12 +265,12 @@ func (r *redactor) member(paths []string, o *object) {
 			r.at = start
 			o.secret = r.keys.hides(r.string()) || o.secret
 		}
-	case o.to == 0 && slices.Contains(valueKeys, plain):
+	case slices.Contains(valueKeys, plain):
 		r.flush(start)
-		o.from = len(r.out)
+		from := len(r.out)
 		r.value(inside, false)
 		r.flush(r.at)
-		o.to = len(r.out)
+		o.values = append(o.values, span{from, len(r.out)})
 	default:
 		r.value(inside, false)
 	}
