@@ -203,18 +203,17 @@ func (b *basic) identity(r *http.Request) (Identity, error) {
 		return Identity{}, errUnknown
 	}
 	u := b.users[name]
-	mac := hmac.New(sha256.New, b.secret)
-	mac.Write([]byte(password))
-	sum := mac.Sum(nil)
+	sum := b.mac(password)
 	from, _ := peer(r)
 	at := place{name, networkOf(from)}
-	if u != nil && b.seats.has(at, sum) {
+	if u != nil && b.seats.has(at, sum, true) {
 		return Identity{Name: name, Role: u.Role}, nil
 	}
 	if !b.tries.take(from) {
 		return Identity{}, errTries
 	}
-	ok, err := b.check(r.Context(), u, password)
+	entered := func() bool { return u != nil && b.seats.has(at, sum, false) }
+	ok, err := b.check(r.Context(), u, password, entered)
 	switch {
 	case errors.Is(err, errNoRoom): // it was not looked at, and nobody has waited
 		b.tries.giveBack(from)
@@ -229,6 +228,13 @@ func (b *basic) identity(r *http.Request) (Identity, error) {
 	b.tries.giveBack(from)
 	b.seats.take(at, sum)
 	return Identity{Name: name, Role: u.Role}, nil
+}
+
+// mac returns what is kept of a password.
+func (b *basic) mac(password string) []byte {
+	mac := hmac.New(sha256.New, b.secret)
+	mac.Write([]byte(password))
+	return mac.Sum(nil)
 }
 
 // place is a user at a network.
@@ -257,8 +263,9 @@ type seats struct {
 	by map[place]*seat
 }
 
-// has reports whether a user has entered from a place with a password of this MAC.
-func (s *seats) has(at place, sum []byte) bool {
+// has reports whether a user has entered from a place with a password of this MAC. With count,
+// another password counts as wrong.
+func (s *seats) has(at place, sum []byte, count bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one, now := s.by[at], time.Now()
@@ -267,6 +274,9 @@ func (s *seats) has(at place, sum []byte) bool {
 	}
 	if subtle.ConstantTimeCompare(one.right, sum) == 1 {
 		return true
+	}
+	if !count {
+		return false
 	}
 	if one.until.Before(now) {
 		one.until = now
@@ -295,9 +305,10 @@ func (s *seats) take(at place, sum []byte) {
 	s.by[at] = &seat{right: sum}
 }
 
-// Bounds of those who wait until their password is hashed.
+// Bounds of those who wait until their password is hashed. After a start some people may come, each
+// with some tabs that ask for several things at once.
 const (
-	mostWaiting = 8
+	mostWaiting = 100
 	waitFor     = 5 * time.Second
 )
 
@@ -309,8 +320,9 @@ var errWaiting = &AuthError{Status: http.StatusServiceUnavailable, Text: "Too ma
 
 // check reports whether a password is that of u, which is nil if there is no such user. The time
 // that it takes tells neither. One password at a time is hashed, so that many do not take all
-// processors. An error is errNoRoom, that of ctx, or that of waiting for too long.
-func (b *basic) check(ctx context.Context, u *known, password string) (bool, error) {
+// processors. Nothing is hashed if entered reports, after the wait, that another request of the user
+// has entered meanwhile. An error is errNoRoom, that of ctx, or that of waiting for too long.
+func (b *basic) check(ctx context.Context, u *known, password string, entered func() bool) (bool, error) {
 	var k known
 	if u != nil {
 		k = *u
@@ -333,6 +345,9 @@ func (b *basic) check(ctx context.Context, u *known, password string) (bool, err
 		defer func() { <-b.turn }()
 	case <-ctx.Done():
 		return false, ctx.Err()
+	}
+	if entered() {
+		return true, nil
 	}
 	if k.hash.rounds > 0 {
 		ok = subtle.ConstantTimeCompare(k.hash.of(password), k.hash.key) == 1

@@ -35,7 +35,7 @@ func TestSeats_bound(t *testing.T) {
 	var all seats
 	for i := range 3 * mostSeats {
 		at := place{name: strconv.Itoa(i)}
-		if all.take(at, []byte("a")); !all.has(at, []byte("a")) {
+		if all.take(at, []byte("a")); !all.has(at, []byte("a"), true) {
 			t.Fatalf("user %d has not entered", i)
 		}
 	}
@@ -64,8 +64,8 @@ func TestBasic_waits(t *testing.T) {
 		}
 		ended := make(chan error, mostWaiting)
 		began := time.Now()
-		for range mostWaiting {
-			go func() { ended <- ask("10.0.0.1:1") }()
+		for i := range mostWaiting {
+			go func() { ended <- ask("10.0.1." + strconv.Itoa(i) + ":1") }()
 		}
 		synctest.Wait()
 		for range 2 * mostTries {
@@ -83,8 +83,38 @@ func TestBasic_waits(t *testing.T) {
 		}
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		if _, err := b.check(gone, b.users["ann"], "a"); !errors.Is(err, context.Canceled) {
+		if _, err := b.check(gone, b.users["ann"], "a", func() bool { return false }); !errors.Is(err, context.Canceled) {
 			t.Errorf("who has gone: %v", err)
+		}
+	})
+}
+
+// When all tabs of some people ask at once, after a start, all are let in, and one password of each
+// is hashed. (No password is right here: who is let in was not hashed.)
+func TestBasic_together(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const people, requests = 5, 8
+		b := newBasic(map[string]User{"ann": {Hash: handMade(fewRounds)}})
+		b.turn <- struct{}{} // somebody who has it
+		ended := make(chan error, people*requests)
+		for i := range people * requests {
+			go func() {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+				r.RemoteAddr = "10.0.0." + strconv.Itoa(i%people) + ":1"
+				r.SetBasicAuth("ann", "a")
+				_, err := b.identity(r)
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		for i := range people {
+			b.seats.take(place{"ann", networkOf(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))}, b.mac("a"))
+		}
+		<-b.turn
+		for range people * requests {
+			if err := <-ended; err != nil {
+				t.Errorf("who has entered is refused: %v", err)
+			}
 		}
 	})
 }
