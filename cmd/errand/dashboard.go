@@ -272,6 +272,9 @@ func (o *onceOpen) get(ctx context.Context) (*queue.Queue, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.q == nil && o.err == nil { // another call has found already that it is dead
+		return nil, queue.ErrClosed
+	}
 	return o.q, o.err
 }
 

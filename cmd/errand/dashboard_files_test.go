@@ -202,6 +202,12 @@ func TestOnceOpen(t *testing.T) {
 	if _, err := last.Counts(t.Context()); !errors.Is(err, queue.ErrClosed) {
 		t.Errorf("it is not closed: %v", err)
 	}
+	// Another call has closed the queue before this one has got it.
+	o = &onceOpen{opening: make(chan struct{})}
+	close(o.opening)
+	if q, err := o.get(t.Context()); q != nil || !errors.Is(err, queue.ErrClosed) {
+		t.Errorf("opened and closed: %v, %v", q, err)
+	}
 }
 
 // Two dashboards of one machine do not take each other's cookies, in one browser.
