@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -217,7 +218,9 @@ type messageView struct {
 func (x *request) setBody(m *messageView, body []byte) { x.setVisible(m, body, x.visible(body)) }
 
 func (x *request) setVisible(m *messageView, body, shown []byte) {
-	m.Text = indented(shown)
+	if m.Text = indented(shown); json.Valid(shown) {
+		m.Text = unescaped(m.Text)
+	}
 	switch {
 	case x.who.Role < Admin:
 		m.Body = string(shown)

@@ -98,7 +98,7 @@ func (u *User) fault(field string) error {
 		return &errand.FieldError{Field: field + ".hash", Value: len(u.Hash), Limit: "must be empty if there is a password"}
 	}
 	if _, ok := parseHash(u.Hash); !ok {
-		return &errand.FieldError{Field: field + ".hash", Value: len(u.Hash), Limit: "must be what dashboard.HashPassword returns"}
+		return &errand.FieldError{Field: field + ".hash", Value: len(u.Hash), Limit: "must be what dashboard.HashPassword returns, of 600,000 to 10,000,000 rounds"}
 	}
 	return nil
 }

@@ -119,6 +119,17 @@ func TestBasic_together(t *testing.T) {
 	})
 }
 
+// An error of a hash with few rounds names how many it must have.
+func TestUser_rounds(t *testing.T) {
+	u := User{Hash: handMade(fewRounds - 1)}
+	if err := u.fault("a"); err == nil || !strings.Contains(err.Error(), "600,000") {
+		t.Errorf("%v", err)
+	}
+	if u.Hash = handMade(fewRounds); u.fault("a") != nil {
+		t.Error(u.fault("a"))
+	}
+}
+
 // Each check computes as many rounds, whoever it is.
 func TestBasic_rounds(t *testing.T) {
 	b := newBasic(map[string]User{"ann": {Hash: handMade(fewRounds)}, "bob": {Hash: handMade(fewRounds + 9)}, "eve": {Password: "a"}})

@@ -215,3 +215,17 @@ func TestRedact_paths(t *testing.T) {
 		t.Errorf("of what is too deep: %.100s", got)
 	}
 }
+
+// People see JSON of messages with <, > and & as they are, and text byte for byte.
+func TestMessage_text(t *testing.T) {
+	x := request{who: Identity{Role: Admin}}
+	for body, want := range map[string]string{
+		`{"a":"\u003cb\u003e \\u0026"}`: "{\n  \"a\": \"<b> \\\\u0026\"\n}",
+		`not \u003c JSON`:               `not \u003c JSON`,
+	} {
+		var m messageView
+		if x.setBody(&m, []byte(body)); m.Text != want || m.Body != body {
+			t.Errorf("%s: %s, and %s", body, m.Text, m.Body)
+		}
+	}
+}
