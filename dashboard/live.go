@@ -193,6 +193,8 @@ func (h *hub) turn(all []*viewer) {
 			v.owed = true
 		case err == nil && v.job.IsZero() && (known && v.seen != version || !known && changed):
 			v.owed = true
+		case err == nil && v.known && v.seen != version && time.Since(v.told) >= rowOld:
+			v.owed = true
 		}
 	}
 	if err == nil {
@@ -208,15 +210,6 @@ func (h *hub) pay(all []*viewer, version int64) {
 		if v.owed && len(told) < mostTold && h.room > 0 {
 			told = append(told, v)
 			h.room -= v.reads
-		}
-	}
-	if len(told) == 0 && !h.away && h.room > 0 {
-		old := func(v *viewer) bool {
-			return !v.job.IsZero() && v.known && v.seen != version && time.Since(v.told) >= rowOld
-		}
-		if i := slices.IndexFunc(all, old); i >= 0 {
-			told = append(told, all[i])
-			h.room -= all[i].reads
 		}
 	}
 	for _, v := range told {

@@ -373,7 +373,7 @@ func TestLive_idle(t *testing.T) {
 }
 
 // The viewer of a job is told if its row has changed, others are not, and a page of a job that has
-// been there for a minute is told of other changes too.
+// been there for two minutes is told of other changes too, also if others are told in each turn.
 func TestLive_rows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, q := counted(t)
@@ -398,6 +398,17 @@ func TestLive_rows(t *testing.T) {
 		told("after a has changed", 1, 0)
 		time.Sleep(2 * time.Minute)
 		told("after two minutes", 0, 1)
+		for range 5 {
+			list := look(t, h, "jobs", nil)
+			defer func() { list.stop(); <-list.ended }()
+		}
+		for range 4 * 60 {
+			store.version.Add(1)
+			time.Sleep(time.Second)
+		}
+		if a, b := of[0].changed.Load(), of[1].changed.Load(); a == 0 || b == 0 {
+			t.Errorf("beside five lists that change: told %d and %d times in four minutes", a, b)
+		}
 	})
 }
 
