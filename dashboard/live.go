@@ -50,7 +50,7 @@ var ofLook = map[string]bool{"": true, "lanes": true, "workers": true, "health":
 
 // readsOf is about how many reads pages cost that cost more than fewReads. Those of topics and of a
 // search cost one more for each row.
-var readsOf = map[string]int{"job": 7, "schedule": 3, "topics": 4, "topic": 4, "subscription": 6, "endpoints": 4, "endpoint": 8, "search": 7}
+var readsOf = map[string]int{"job": 7, "schedule": 3, "topics": 4, "topic": 4, "subscription": 7, "endpoints": 4, "endpoint": 32, "search": 7, "lane": 5}
 
 const fewReads = 2
 

@@ -395,6 +395,9 @@ func endpoint(x *request) (*content, error) {
 	return &content{title: "Endpoint " + id, data: d, json: joined{d.endpointRow, map[string]any{"deliveries": x.listed(jobsOf(d.Sent)), "holds": append([]errand.HoldState{}, d.Holds...), "causes": append([]errand.Cause{}, d.Causes...)}}}, nil
 }
 
+// sentLimit is how many deliveries of an endpoint are shown: each costs about five reads.
+const sentLimit = 5
+
 // sentRows reads the messages of deliveries.
 func (x *request) sentRows(all []errand.JobInfo) (rows []sentRow, err error) {
 	h, t, err := x.b.hooks(x.b.q)
@@ -423,14 +426,14 @@ func jobsOf(rows []sentRow) []errand.JobInfo {
 // sent reads what was sent to an endpoint of late, what died of it, and its throttle.
 func (x *request) sent(d *endpointData) error {
 	// A bound on when jobs were enqueued has the list begin with the last one.
-	page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: d.Queue, CreatedBefore: x.b.q.Clock().Now.Add(24 * time.Hour)}, &errand.ListOptions{Limit: followLimit})
+	page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: d.Queue, CreatedBefore: x.b.q.Clock().Now.Add(24 * time.Hour)}, &errand.ListOptions{Limit: sentLimit})
 	if err != nil {
 		return err
 	}
 	sent := page.Jobs
 	d.Partial, d.Looked = page.Partial, page.Looked
 	if d.Partial { // others have been enqueued since: by their states, indexes find them
-		if page, err = x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: d.Queue}, &errand.ListOptions{Limit: followLimit}); err != nil {
+		if page, err = x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: d.Queue}, &errand.ListOptions{Limit: sentLimit}); err != nil {
 			return err
 		}
 		if len(page.Jobs) > len(sent) {
