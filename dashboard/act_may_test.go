@@ -151,6 +151,17 @@ func TestAct_readOnly(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = writer.Close() })
 	dead := fill(t, writer)
+	stopped, err := writer.StartBulk(t.Context(), errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{States: []errand.State{errand.Dead}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Cancel(t.Context(), stopped.ID); err != nil {
+		t.Fatal(err)
+	}
+	again := "bulk?id=" + stopped.ID.String()
+	if _, text := get(admin(writer), "/x/"+again); !strings.Contains(text, "Redrive the rest") {
+		t.Fatal(text)
+	}
 	reader, err := errand.Open(t.Context(), path, &errand.Options{Logger: quiet, SQLite: errand.SQLiteOptions{ReadOnly: true}})
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +175,7 @@ func TestAct_readOnly(t *testing.T) {
 		"by option":   {dashboard.Handler(writer, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: quiet, ReadOnly: true}), "sets dashboard.Options.ReadOnly"},
 		"by its file": {dashboard.Handler(reader, &dashboard.Options{Auth: who("ann", dashboard.Admin), Logger: quiet}), "open for reading only"},
 	} {
-		for _, page := range []string{"", "jobs", "groups", "lanes", "job/" + dead.String(), "schedule?name=night"} {
+		for _, page := range []string{"", "jobs", "groups", "lanes", "job/" + dead.String(), "schedule?name=night", "bulk", again} {
 			status, text := get(c.h, "/x/"+page)
 			if status != 200 || strings.Contains(text, `action="`) && strings.Contains(text, `method="post"`) || !strings.Contains(text, c.why) || !strings.Contains(text, "ann, admin") {
 				t.Errorf("%s, %q: %d %s", name, page, status, text)

@@ -125,7 +125,7 @@ func (x *request) rest(v *bulkView) error {
 	}
 	a, plain := readBulk(j.Args)
 	deed := map[errand.BulkAction]string{errand.BulkRedrive: "redrive", errand.BulkRunNow: "run", errand.BulkCancel: "cancel", errand.BulkDelete: "delete"}[v.Do]
-	if !plain || deed == "" || len(a.IDs) > mostAgain || x.who.Role < deeds[deed].role || a.First != (a.Do == errand.BulkRunNow) {
+	if !plain || deed == "" || len(a.IDs) > mostAgain || x.mayDo(deeds[deed]) != nil || a.First != (a.Do == errand.BulkRunNow) {
 		return nil
 	}
 	add := func(name, value string) {

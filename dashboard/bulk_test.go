@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -55,4 +56,21 @@ func TestBulk_stopped(t *testing.T) {
 		}
 		asks(t, h, again, fmt.Sprintf("%d jobs", rest))
 	})
+}
+
+// Who may not act any more sees what has come of an action, without a button that stops it.
+func TestDone_role(t *testing.T) {
+	q := open(t)
+	add(t, q, mail{"a"}, nil)
+	role := dashboard.Operator
+	h := dashboard.Handler(q, &dashboard.Options{Logger: quiet, Auth: func(*http.Request) (dashboard.Identity, error) {
+		return dashboard.Identity{Name: "ann", Role: role}, nil
+	}})
+	a := send(h, asks(t, h, url.Values{"do": {"cancel"}, "queue": {"default"}, "rate": {"1"}}))
+	_, text := get(h, "/x/"+a.to)
+	has(t, "an operator", text, true, "It has begun", "Stop it")
+	role = dashboard.Viewer
+	_, text = get(h, "/x/"+a.to)
+	has(t, "a viewer", text, true, "It has begun")
+	has(t, "a viewer", text, false, "Stop it")
 }
