@@ -565,21 +565,35 @@ func TestJobs_offers(t *testing.T) {
 	q := open(t)
 	fillAll(t, q)
 	options := regexp.MustCompile(`<option value="([a-z]+)">`)
-	for state, want := range map[string]string{
-		"":                       "redrive run cancel change delete redrive run cancel change delete",
-		"state=ready":            "run cancel change cancel change",
-		"state=dead":             "redrive change delete redrive delete",
-		"state=running":          "cancel cancel",
-		"state=done":             "delete delete",
-		"state=ready&state=dead": "redrive run cancel change delete",
+	if _, err := q.Cancel(t.Context(), add(t, q, mail{"a"}, &errand.JobOptions{Group: "lane"})); err != nil {
+		t.Fatal(err)
+	}
+	for state, want := range map[string][2]string{ // what an admin and an operator can choose
+		"":                           {"redrive run cancel change delete redrive run cancel change delete", "redrive run cancel change redrive run cancel change"},
+		"state=ready":                {"run cancel change cancel change", "run cancel change cancel change"},
+		"state=dead":                 {"redrive change delete redrive delete", "redrive change redrive"},
+		"state=running":              {"cancel cancel", "cancel cancel"},
+		"state=done":                 {"delete delete", ""},
+		"state=cancelled&group=lane": {"delete", ""},
+		"state=done&state=dead":      {"redrive change delete delete", "redrive change"},
+		"state=ready&state=dead":     {"redrive run cancel change delete", "redrive run cancel change"},
 	} {
-		_, text := get(admin(q), "/jobs?"+state)
-		var all []string
-		for _, m := range options.FindAllStringSubmatch(text, -1) {
-			all = append(all, m[1])
-		}
-		if strings.Contains(text, `id="marked"`) != (len(all) > 0) || len(all) > 0 && strings.Join(all, " ") != want {
-			t.Errorf("%q: %v, want %s", state, all, want)
+		for i, role := range []dashboard.Role{dashboard.Admin, dashboard.Operator} {
+			_, text := get(as(q, role), "/jobs?"+state)
+			rows := strings.Contains(text, `<td class="id">`)
+			var all []string
+			for _, m := range options.FindAllStringSubmatch(text, -1) {
+				all = append(all, m[1])
+			}
+			if marks := strings.Contains(text, `aria-label="Mark `); strings.Contains(text, `id="marked"`) != (len(all) > 0) || marks != (len(all) > 0) || rows && strings.Join(all, " ") != want[i] {
+				t.Errorf("%v, %q: %v, marks: %v, want %s", role, state, all, marks, want[i])
+			}
+			if needs := rows && i == 1 && (want[i] == "" || state == "state=done&state=dead"); strings.Contains(text, "It takes the role admin to act on") != needs {
+				t.Errorf("%v, %q: %s, which asks for an admin: %v", role, state, text, !needs)
+			}
+			if strings.Contains(text, `<select name="do"></select>`) {
+				t.Errorf("%v, %q: nothing to choose", role, state)
+			}
 		}
 	}
 	for _, f := range []url.Values{{"do": {"redrive"}, "state": {"ready"}}, {"do": {"change"}, "form": {"1"}, "of-state": {"dead"}, "priority": {"1"}}} {
