@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -77,4 +78,12 @@ func wordsOf(text string) string {
 		lines[i] = strings.ReplaceAll(strings.TrimPrefix(lines[i], name), ": "+name, ": ")
 	}
 	return strings.Join(lines, "; ")
+}
+
+// isUnreadable reports whether an error is about the text of one message, which says nothing of the
+// rest of the file.
+func isUnreadable(err error) bool {
+	var syntax *json.SyntaxError
+	var mismatch *json.UnmarshalTypeError
+	return errors.Is(err, errand.ErrCorrupt) && (errors.As(err, &syntax) || errors.As(err, &mismatch))
 }

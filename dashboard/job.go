@@ -204,6 +204,7 @@ type messageView struct {
 	URL        string            `json:"url,omitempty"`
 	Sub        string            `json:"subscription,omitempty"`
 	Type       string            `json:"type,omitempty"`
+	Unreadable bool              `json:"unreadable,omitempty"` // what is kept of it cannot be read
 	Subject    string            `json:"subject,omitempty"`
 	At         time.Time         `json:"published_at"`
 	Attributes map[string]string `json:"attributes,omitempty"`
@@ -309,6 +310,9 @@ func (x *request) messageOf(h *webhook.Webhooks, t *topic.Topics, j *errand.JobI
 	// What only looks like a delivery has no message, and one may have gone with its job.
 	if errors.Is(err, errand.ErrNotFound) || errors.Is(err, errand.ErrInvalid) || errors.Is(err, errand.ErrUnsupportedDB) {
 		return nil, nil
+	}
+	if isUnreadable(err) {
+		return &messageView{Unreadable: true}, nil
 	}
 	return m, err
 }

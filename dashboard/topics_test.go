@@ -12,6 +12,8 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 	"github.com/errandq/errand/webhook"
 )
 
@@ -85,6 +87,41 @@ func TestEndpoint_sent(t *testing.T) {
 				t.Errorf("%s without %q: %s", at, want, text)
 			}
 		}
+	}
+}
+
+// garbled is a store whose messages have attributes that cannot be read.
+type garbled struct{ *sqlite.Store }
+
+func (s *garbled) Message(ctx context.Context, id string) (storage.Message, error) {
+	m, err := s.Store.Message(ctx, id)
+	m.Attributes = []byte("{")
+	return m, err
+}
+
+// A message that cannot be read is shown as such. It does not mean that the file is damaged.
+func TestEndpoint_unreadable(t *testing.T) {
+	q := openOn(t, func(file *sqlite.Store) storage.Store { return &garbled{file} })
+	hooks, err := webhook.New(q, &webhook.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hooks.Close()
+	if _, _, err := hooks.Create(t.Context(), webhook.Endpoint{ID: "shop", URL: "https://shop.example/"}, webhook.Secret{}); err != nil {
+		t.Fatal(err)
+	}
+	sent, err := hooks.Send(t.Context(), webhook.Message{Body: []byte("{}")}, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := as(q, dashboard.Viewer)
+	for at, want := range map[string]string{"/endpoint?id=shop": "<td class=\"text\">not readable</td>", "/job/" + sent.Jobs[0].ID.String(): "What is kept of it cannot be read."} {
+		if status, text := get(h, at); status != 200 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", at, status, plain(text))
+		}
+	}
+	if _, text := get(h, "/health"); strings.Contains(text, "The file is damaged") {
+		t.Error(plain(text))
 	}
 }
 
