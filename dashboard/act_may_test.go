@@ -88,60 +88,6 @@ func everything(t *testing.T, q *errand.Queue) string {
 	return string(b)
 }
 
-// Forms of other sites, of pages without an origin and by GET are refused. Behind a proxy that
-// changes the host, Origins lets them through.
-func TestAct_origin(t *testing.T) {
-	q := open(t)
-	fill(t, q)
-	from := func(origin string) func(*http.Request) {
-		return func(r *http.Request) { // plain http
-			r.Header.Del("Sec-Fetch-Site")
-			r.Header.Set("Origin", origin)
-			r.Host = "queue.example.com"
-		}
-	}
-	cross := func(r *http.Request) {
-		r.Header.Set("Sec-Fetch-Site", "cross-site")
-		r.Header.Set("Origin", "https://evil.example")
-	}
-	form := url.Values{"do": {"release"}, "queue": {"default"}}
-	for name, c := range map[string]struct {
-		origins []string
-		with    func(*http.Request)
-		status  int
-		text    string
-	}{
-		"another site":          {nil, cross, 403, "another site"},
-		"a proxy":               {nil, from("http://ops.example.com"), 403, "Options.Origins"},
-		"a proxy that is known": {[]string{"http://ops.example.com"}, from("http://ops.example.com"), 200, "Release: default"},
-		"plain http":            {nil, from("http://queue.example.com"), 200, "Release: default"},
-		"no origin":             {nil, from("null"), 403, "Options.Origins"},
-		"GET":                   {nil, func(r *http.Request) { r.Method = "GET" }, 405, "cannot be asked"},
-		"HEAD":                  {nil, func(r *http.Request) { r.Method = "HEAD" }, 405, ""},
-		"too large": {nil, func(r *http.Request) {
-			r.Body = http.NoBody
-			r.URL.RawQuery = strings.Repeat("x", 100_000)
-		}, 400, "A form has no query"},
-	} {
-		h := dashboard.Handler(q, &dashboard.Options{Auth: who("", dashboard.Admin), Logger: quiet, Origins: c.origins})
-		a := send(h, form, c.with)
-		if a.status != c.status || !strings.Contains(a.text, c.text) {
-			t.Errorf("%s: %d %s", name, a.status, a.text)
-		}
-		f := formOf(send(h, form).text)
-		if a := send(h, f, c.with); (a.status == 303) != (c.status == 200) {
-			t.Errorf("%s, confirmed: %d %s", name, a.status, a.text)
-		} else if a.status == 303 {
-			if err := q.Hold(t.Context(), errand.Lane{Queue: "default"}, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if a := send(admin(q), url.Values{"do": {strings.Repeat("x", 2<<20)}}); a.status != 413 || !strings.Contains(a.text, "larger than 1,024 KiB") {
-		t.Errorf("a large form: %d %s", a.status, a.text)
-	}
-}
-
 // A dashboard that is for reading only has no buttons and says why; its admins see all.
 func TestAct_readOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")

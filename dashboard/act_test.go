@@ -520,6 +520,9 @@ func TestAct_no(t *testing.T) {
 		"https://ops.example/errand/job/" + dead.String():          "job/" + dead.String(),
 		"https://ops.example/errand/":                              "",
 		"https://ops.example/errand/dead":                          "dead",
+		"https://ops.example/job/lanes?page=2":                     "lanes?page=2", // all pages are below /job/
+		"https://ops.example/job/job/" + dead.String():             "job/" + dead.String(),
+		"https://ops.example/job/none":                             "jobs",
 		"https://ops.example/none":                                 "jobs",
 		"https://ops.example/errand/act":                           "jobs",
 		"javascript:alert(1)":                                      "jobs",

@@ -39,7 +39,7 @@ func (x *request) from(at string) string {
 	}
 	dir, name := path.Split(u.Path)
 	switch p := pages[name]; {
-	case strings.HasSuffix("/"+dir, "/job/"):
+	case strings.HasSuffix("/"+dir, "/job/") && (p == nil || isID(name)): // else all pages are below /job/
 		if id, err := errand.ParseID(name); err == nil {
 			return "job/" + id.String()
 		}
@@ -98,14 +98,12 @@ func blame(inputs []input, err error) (blamed bool) {
 		name = cmp.Or(inputOf[name], strings.Split(name, ".")[0])
 		for i := range inputs {
 			if in := &inputs[i]; in.Name == name {
-				in.Err, blamed = strings.TrimPrefix(in.Err+"\n"+faultText(e), "\n"), true
+				in.Err, blamed = strings.TrimPrefix(in.Err+"\n"+messageOf(e), "\n"), true
 			}
 		}
 	}
 	return blamed
 }
-
-func faultText(e *errand.FieldError) string { return messageOf(e) }
 
 // filled puts the values that were typed into a form, and the errors in them beside them.
 func (m *form) filled(f url.Values, err error) *content {
@@ -118,7 +116,7 @@ func (m *form) filled(f url.Values, err error) *content {
 	fields, others := faultsOf(err)
 	blame(m.Inputs, err)
 	for _, e := range fields {
-		m.Errors = append(m.Errors, faultText(e))
+		m.Errors = append(m.Errors, messageOf(e))
 	}
 	for _, e := range others {
 		m.Errors = append(m.Errors, messageOf(e))

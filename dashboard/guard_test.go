@@ -177,7 +177,7 @@ func TestGuard_forms(t *testing.T) {
 		"another site by an old brow.": {func(r *http.Request) { r.Header.Del("Sec-Fetch-Site"); r.Header.Set("Origin", "http://evil.example") }, 403},
 		"a query":                      {func(r *http.Request) { r.URL.RawQuery = "do=hold" }, 400},
 	} {
-		if status, text := post(h, "/act", url.Values{"do": {"none"}}, c.with); status != c.want {
+		if status, text := post(h, "/act", url.Values{"do": {"none"}}, c.with); status != c.want || strings.Contains(text, "A form has no query") != (name == "a query") {
 			t.Errorf("%s: %d %s", name, status, text)
 		}
 	}
@@ -185,6 +185,9 @@ func TestGuard_forms(t *testing.T) {
 		if status, _ := post(h, "/act", url.Values{"do": {"hold"}, "queue": {"default"}, "sure": {"0"}}, func(r *http.Request) { r.Method = method }); status != 405 {
 			t.Errorf("%s: %d", method, status)
 		}
+	}
+	if status, text := post(h, "/act", url.Values{"do": {strings.Repeat("x", 2<<20)}}); status != 413 || !strings.Contains(text, "larger than 1,024 KiB") {
+		t.Errorf("a large form: %d %s", status, text)
 	}
 }
 
