@@ -162,5 +162,5 @@ func health(x *request) (*content, error) {
 		return nil, err
 	}
 	d.Settings = settingRows(settings, stats)
-	return &content{data: d, json: map[string]any{"health": l.health, "clock": d.Clock, "settings": settingsJSON(settings, stats)}}, nil
+	return &content{data: d, json: d.json(map[string]any{"health": l.health, "clock": d.Clock, "settings": settingsJSON(settings, stats)})}, nil
 }

@@ -40,6 +40,12 @@ func paged[T any](v url.Values, all []T) ([]T, pager, error) {
 	return all[from:min(from+lanesLimit, len(all))], p, nil
 }
 
+// json adds to the JSON of a list which part of it that is.
+func (p pager) json(out map[string]any) map[string]any {
+	out["page"], out["pages"], out["all"] = p.Page, p.Pages, p.All
+	return out
+}
+
 // laneJSON is a lane as the command has it.
 type laneJSON struct {
 	errand.LaneStats
@@ -101,10 +107,9 @@ func (x *request) lanesJSON(l *look, d *lanesData) (any, error) {
 	if d.Page > 1 {
 		apart, more = nil, 0
 	}
-	return map[string]any{
+	return d.json(map[string]any{
 		"lanes": out, "holds": append([]errand.HoldState{}, l.holdsAmong(d.Lanes, apart)...), "more_holds": more, "settings": settingsJSON(settings, l.stats()),
-		"page": d.Page, "pages": d.Pages, "all": d.All,
-	}, nil
+	}), nil
 }
 
 // laneData is what the page of a queue, of a kind or of both shows.

@@ -135,7 +135,7 @@ func schedules(x *request) (*content, error) {
 		}
 		out = append(out, s)
 	}
-	return &content{data: d, json: map[string]any{"schedules": out}}, nil
+	return &content{data: d, json: d.json(map[string]any{"schedules": out})}, nil
 }
 
 // scheduleData is what the page of a schedule shows.
@@ -211,5 +211,5 @@ func workers(x *request) (*content, error) {
 			d.Running = append(d.Running, runningJob{w.Instance, p})
 		}
 	}
-	return &content{data: d, json: map[string]any{"workers": append([]errand.WorkerInfo{}, d.Workers...)}}, nil
+	return &content{data: d, json: d.json(map[string]any{"workers": append([]errand.WorkerInfo{}, d.Workers...)})}, nil
 }

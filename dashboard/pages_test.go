@@ -236,11 +236,21 @@ func TestJSON_bounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for i := range 110 {
+		name := fmt.Sprintf("n%03d", i)
+		err := q.Schedule(t.Context(), errand.Schedule{Name: name, Spec: "0 3 * * *", Args: mail{"a"}})
+		if err = errors.Join(err, q.Configure(t.Context(), errand.Lane{Queue: name}, errand.Settings{MaxJobs: new(10)})); err != nil {
+			t.Fatal(err)
+		}
+	}
 	h := as(q, dashboard.Viewer)
 	for path, want := range map[string]map[string]int{
-		"/?format=json":             {"lanes": 10, "more_lanes": 100, "workers": 0, "more_workers": 0, "holds": 50, "more_holds": 170},
-		"/lanes?format=json":        {"lanes": 100, "holds": 200, "more_holds": 10},
-		"/lanes?format=json&page=2": {"lanes": 10, "holds": 10, "more_holds": 0, "pages": 2, "all": 110},
+		"/schedules?format=json":     {"schedules": 100, "page": 1, "pages": 2, "all": 110},
+		"/health?format=json&page=2": {"settings": 10, "page": 2, "pages": 2, "all": 110},
+		"/workers?format=json":       {"workers": 0, "page": 1, "pages": 1, "all": 0},
+		"/?format=json":              {"lanes": 10, "more_lanes": 100, "workers": 0, "more_workers": 0, "holds": 50, "more_holds": 170},
+		"/lanes?format=json":         {"lanes": 100, "holds": 200, "more_holds": 10},
+		"/lanes?format=json&page=2":  {"lanes": 10, "holds": 10, "more_holds": 0, "pages": 2, "all": 110},
 	} {
 		status, text := get(h, path)
 		var doc map[string]any
