@@ -173,7 +173,7 @@ func TestAct_uncounted(t *testing.T) {
 		}
 		defer q.Close()
 		h := admin(q)
-		f := asks(t, h, url.Values{"do": {"redrive"}, "error": {"timeout"}}, "Redrive: all jobs with error timeout?", "could not be counted within 1 s")
+		f := asks(t, h, url.Values{"do": {"redrive"}, "error": {"timeout"}}, "Redrive: all jobs with error timeout?", "could not be counted within 1 s: there is no faster way")
 		if f.Get("sure") != "0+" {
 			t.Errorf("the form has %v", f)
 		}

@@ -298,7 +298,7 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []er
 	late := errors.Is(err, context.DeadlineExceeded) && x.Context().Err() == nil // no index serves the filter
 	if late {
 		dry.More, err = true, nil
-		p.note = "They could not be counted within " + took(countFor) + ", as no index serves this choice. All that match will be taken."
+		p.note = "They could not be counted within " + took(countFor) + ": there is no faster way to find jobs of this choice than to look at them one by one. All that match will be taken."
 	}
 	if err != nil {
 		return nil, err

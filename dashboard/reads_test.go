@@ -282,7 +282,7 @@ func TestJobs_partial(t *testing.T) {
 	h := as(q, dashboard.Viewer)
 	_, text := get(h, "/jobs?error=none")
 	next := toNext.FindStringSubmatch(text)
-	if next == nil || !strings.Contains(text, "2,000 jobs were looked at one by one, as no index serves this choice.") || !strings.Contains(text, "None of those looked at matches.") {
+	if next == nil || !strings.Contains(text, "2,000 jobs were looked at one by one: there is no faster way to find those of this choice.") || !strings.Contains(text, "None of those looked at matches.") {
 		t.Fatal(text)
 	}
 	if _, text = get(h, "/jobs"+html.UnescapeString(next[1])); !strings.Contains(text, "There are no more.") || toNext.MatchString(text) {
