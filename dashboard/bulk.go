@@ -125,7 +125,8 @@ func (x *request) rest(v *bulkView) error {
 	}
 	a, plain := readBulk(j.Args)
 	deed := map[errand.BulkAction]string{errand.BulkRedrive: "redrive", errand.BulkRunNow: "run", errand.BulkCancel: "cancel", errand.BulkDelete: "delete"}[v.Do]
-	if !plain || deed == "" || len(a.IDs) > mostAgain || x.mayDo(deeds[deed]) != nil || a.First != (a.Do == errand.BulkRunNow) {
+	may := deed != "" && x.mayDo(deeds[deed]) == nil
+	if !may || !plain || len(a.IDs) > mostAgain || a.First != (a.Do == errand.BulkRunNow) {
 		return nil
 	}
 	add := func(name, value string) {
