@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/errandq/errand"
@@ -19,12 +20,12 @@ import (
 // faulty is a store whose lists of jobs cannot be read.
 type faulty struct {
 	*sqlite.Store
-	err error // nil: they can
+	err atomic.Pointer[error] // nil: they can
 }
 
 func (s *faulty) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
-	if s.err != nil {
-		return storage.Page{}, s.err
+	if err := s.err.Load(); err != nil {
+		return storage.Page{}, *err
 	}
 	return s.Store.Jobs(ctx, f, after, limit)
 }
@@ -57,7 +58,7 @@ func TestFaults(t *testing.T) {
 			h := dashboard.Handler(q, &dashboard.Options{Auth: who("ann", dashboard.Operator), Logger: quiet,
 				Writer: func(context.Context) (*errand.Queue, error) { return nil, c.err }})
 			action := confirm(t, h, asks(t, h, url.Values{"do": {"release"}, "queue": {"default"}}), "Nothing was done.")
-			store.err = c.err
+			store.err.Store(&c.err)
 			status, page := get(h, "/jobs")
 			if status != c.status {
 				t.Errorf("status %d, want %d", status, c.status)
@@ -87,11 +88,11 @@ func TestFaults_damage(t *testing.T) {
 	damaged := fmt.Errorf("%w: page 7", errand.ErrCorrupt)
 	for name, meet := range map[string]func(*testing.T, *faulty, http.Handler){
 		"page": func(t *testing.T, store *faulty, h http.Handler) {
-			store.err = damaged
+			store.err.Store(&damaged)
 			if status, text := get(h, "/jobs"); status != 503 {
 				t.Errorf("%d %s", status, plain(text))
 			}
-			store.err = nil
+			store.err.Store(nil)
 		},
 		"action": func(t *testing.T, _ *faulty, h http.Handler) {
 			confirm(t, h, asks(t, h, url.Values{"do": {"release"}, "queue": {"default"}}), "The file is damaged.")
