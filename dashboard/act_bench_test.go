@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -15,18 +13,7 @@ import (
 // BenchmarkActions asks for each kind of action and confirms it, and reports the 95th percentile of
 // how long the question and the answer take together.
 func BenchmarkActions(b *testing.B) {
-	file := *benchFile
-	if file == "" {
-		file = filepath.Join(b.TempDir(), "jobs.db")
-	}
-	q, err := errand.Open(b.Context(), file, &errand.Options{Logger: quiet})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer q.Close()
-	if *benchFile == "" {
-		stock(b, q, *benchRows)
-	}
+	q := benchQueue(b)
 	h := admin(q)
 	scheduled, err := q.Jobs(b.Context(), errand.JobFilter{States: []errand.State{errand.Scheduled}}, &errand.ListOptions{Limit: 1000})
 	if err != nil || len(scheduled.Jobs) < 1000 {
@@ -62,8 +49,7 @@ func BenchmarkActions(b *testing.B) {
 				}
 				all = append(all, time.Since(begun))
 			}
-			slices.Sort(all)
-			b.ReportMetric(float64(all[len(all)*95/100].Microseconds())/1000, "p95-ms")
+			reportP95(b, all)
 		})
 	}
 }

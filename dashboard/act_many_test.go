@@ -131,8 +131,8 @@ func serve(t *testing.T, q *errand.Queue, id errand.ID) {
 	}
 }
 
-// What has no number that is kept is looked for among some jobs, and then it is said how many were
-// found there.
+// The number of jobs with a tag is not kept: some jobs are looked at, and the page says how many of
+// these match.
 func TestAct_looked(t *testing.T) {
 	q := open(t)
 	h := admin(q)

@@ -41,9 +41,9 @@ func kindOf(at string) string {
 	return strings.TrimPrefix(u.Path, "/")
 }
 
-// BenchmarkPages asks for one page of each kind that can be reached from the front, and reports the
-// 95th percentile of how long it takes.
-func BenchmarkPages(b *testing.B) {
+// benchQueue opens the queue that benchmarks look at.
+func benchQueue(b *testing.B) *errand.Queue {
+	b.Helper()
 	file := *benchFile
 	if file == "" {
 		file = filepath.Join(b.TempDir(), "jobs.db")
@@ -52,10 +52,23 @@ func BenchmarkPages(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer q.Close()
+	b.Cleanup(func() { _ = q.Close() })
 	if *benchFile == "" {
 		stock(b, q, *benchRows)
 	}
+	return q
+}
+
+// reportP95 reports the 95th percentile of times.
+func reportP95(b *testing.B, all []time.Duration) {
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)*95/100].Microseconds())/1000, "p95-ms")
+}
+
+// BenchmarkPages asks for one page of each kind that can be reached from the front, and reports the
+// 95th percentile of how long it takes.
+func BenchmarkPages(b *testing.B) {
+	q := benchQueue(b)
 	h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(dashboard.Admin), Logger: quiet})
 	for _, at := range reach(b, h) {
 		b.Run("page="+kindOf(at), func(b *testing.B) {
@@ -67,8 +80,7 @@ func BenchmarkPages(b *testing.B) {
 				}
 				all = append(all, time.Since(begun))
 			}
-			slices.Sort(all)
-			b.ReportMetric(float64(all[len(all)*95/100].Microseconds())/1000, "p95-ms")
+			reportP95(b, all)
 		})
 	}
 }

@@ -60,18 +60,25 @@ func TestEndpoint_failures(t *testing.T) {
 	}
 }
 
-// The page of an endpoint says which messages were sent, and the page of its queue leads there. The
-// menu names webhooks.
-func TestEndpoint_sent(t *testing.T) {
-	q := open(t)
+// shopHooks returns webhooks with an endpoint "shop".
+func shopHooks(t *testing.T, q *errand.Queue) *webhook.Webhooks {
+	t.Helper()
 	hooks, err := webhook.New(q, &webhook.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer hooks.Close()
+	t.Cleanup(hooks.Close)
 	if _, _, err := hooks.Create(t.Context(), webhook.Endpoint{ID: "shop", URL: "https://shop.example/"}, webhook.Secret{}); err != nil {
 		t.Fatal(err)
 	}
+	return hooks
+}
+
+// The page of an endpoint says which messages were sent, and the page of its queue leads there. The
+// menu names webhooks.
+func TestEndpoint_sent(t *testing.T) {
+	q := open(t)
+	hooks := shopHooks(t, q)
 	if _, err := hooks.Send(t.Context(), webhook.Message{ID: "order-7", Type: "order.paid", Body: []byte("{}")}, "shop"); err != nil {
 		t.Fatal(err)
 	}
@@ -102,14 +109,7 @@ func (s *garbled) Message(ctx context.Context, id string) (storage.Message, erro
 // A message that cannot be read is shown as such. It does not mean that the file is damaged.
 func TestEndpoint_unreadable(t *testing.T) {
 	q := openOn(t, func(file *sqlite.Store) storage.Store { return &garbled{file} })
-	hooks, err := webhook.New(q, &webhook.Options{Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hooks.Close()
-	if _, _, err := hooks.Create(t.Context(), webhook.Endpoint{ID: "shop", URL: "https://shop.example/"}, webhook.Secret{}); err != nil {
-		t.Fatal(err)
-	}
+	hooks := shopHooks(t, q)
 	sent, err := hooks.Send(t.Context(), webhook.Message{Body: []byte("{}")}, "shop")
 	if err != nil {
 		t.Fatal(err)
@@ -128,14 +128,7 @@ func TestEndpoint_unreadable(t *testing.T) {
 // What was sent to an endpoint is found also if thousands of other jobs were enqueued since.
 func TestEndpoint_busy(t *testing.T) {
 	q := open(t)
-	hooks, err := webhook.New(q, &webhook.Options{Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hooks.Close()
-	if _, _, err := hooks.Create(t.Context(), webhook.Endpoint{ID: "shop", URL: "https://shop.example/"}, webhook.Secret{}); err != nil {
-		t.Fatal(err)
-	}
+	hooks := shopHooks(t, q)
 	sent, err := hooks.Send(t.Context(), webhook.Message{Body: []byte("{}")}, "shop")
 	if err != nil {
 		t.Fatal(err)
@@ -160,14 +153,7 @@ func TestEndpoint_busy(t *testing.T) {
 // The body of a message is shown by role: not at all, redacted, or byte for byte.
 func TestJob_message(t *testing.T) {
 	q := open(t)
-	hooks, err := webhook.New(q, &webhook.Options{Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hooks.Close()
-	if _, _, err := hooks.Create(t.Context(), webhook.Endpoint{ID: "shop", URL: "https://shop.example/"}, webhook.Secret{}); err != nil {
-		t.Fatal(err)
-	}
+	hooks := shopHooks(t, q)
 	body := `{ "n": 12345678901234567890.10,  "token": "hunter2" }`
 	for sent, wants := range map[string]map[dashboard.Role]string{
 		body:        {dashboard.Admin: body, dashboard.Operator: "[hidden]", dashboard.Viewer: ""},

@@ -23,7 +23,8 @@ import (
 // pathSize is how many letters of 5 bits the path of the address has: more than can be tried.
 const pathSize = 13
 
-// How long tokens and sessions are good for, and how many of each there are. The oldest gives way.
+// How long tokens and sessions are valid, and how many of each there are. One more takes the place of
+// the oldest.
 const (
 	tokenFor     = 10 * time.Minute
 	sessionFor   = 12 * time.Hour
