@@ -3,6 +3,7 @@ package storagetest
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,8 @@ import (
 // recorder is a testing.TB whose failures fail nothing: it keeps them.
 type recorder struct {
 	testing.TB // for everything that does not concern the verdict
+
+	recovers bool // a panic is a failure too
 
 	mu       sync.Mutex
 	failed   bool
@@ -21,17 +24,41 @@ type recorder struct {
 // record runs check and returns what it failed with, or "" if it passed.
 func record(t testing.TB, check func(t testing.TB)) string {
 	r := &recorder{TB: t}
-	done := make(chan struct{})
+	<-r.begin(check)
+	return r.verdict()
+}
+
+// begin runs check and what it leaves to Cleanup. The channel is closed at the end.
+func (r *recorder) begin(check func(t testing.TB)) (done chan struct{}) {
+	done = make(chan struct{})
 	go func() { // as FailNow ends the goroutine
 		defer close(done)
 		defer func() {
 			for i := len(r.cleanups) - 1; i >= 0; i-- {
-				r.cleanups[i]()
+				r.do(r.cleanups[i])
 			}
 		}()
-		check(r)
+		r.do(func() { check(r) })
 	}()
-	<-done
+	return done
+}
+
+// do runs f.
+func (r *recorder) do(f func()) {
+	if r.recovers {
+		defer func() {
+			if p := recover(); p != nil {
+				r.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+		}()
+	}
+	f()
+}
+
+// verdict is empty if nothing has failed so far.
+func (r *recorder) verdict() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if !r.failed {
 		return ""
 	}

@@ -1,12 +1,14 @@
 // Package storagetest is the specification of [storage.Store] in the form of
 // tests: each sentence of its comments that can be checked is a case here, in
 // the same words. [Run] runs the cases, [RunRandom] compares a Store with the
-// reference implementation, [Memory], through random histories.
+// reference implementation, [Memory], through random histories. [Without] is for
+// a Store that is being built.
 //
 // All times and readings of monotonic clocks are passed in; nothing sleeps.
 package storagetest
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -106,20 +108,35 @@ func cases() []testCase {
 }
 
 // Run checks a Store against the contract. open returns an empty database for
-// each case and arranges for it to be closed with t.Cleanup.
-func Run(t *testing.T, open func(t *testing.T) DB) {
+// each case and arranges for it to be closed with t.Cleanup. options may leave
+// out cases, see [Without].
+func Run(t *testing.T, open func(t *testing.T) DB, options ...Option) {
+	left := leaveOut(options)
 	for _, c := range cases() {
-		t.Run(c.name, func(t *testing.T) { c.check(t, open(t)) })
+		out := left.has(c.name)
+		t.Run(c.name, func(t *testing.T) {
+			if out {
+				c.mustFail(t, open(t))
+				return
+			}
+			c.check(t, open(t))
+		})
 	}
+	left.report(t, "case")
 }
 
 // check runs the case on db, and then looks at db's invariants.
-func (c testCase) check(t testing.TB, db DB) {
+func (c testCase) check(t testing.TB, db DB) { c.checkIn(context.Background(), t, db) }
+
+// checkIn is check with a context for the calls of the case.
+func (c testCase) checkIn(ctx context.Context, t testing.TB, db DB) {
 	t.Cleanup(func() {
 		db.Invariants(t)
 		if t.Failed() {
 			t.Logf("the contract says:\n\t%s", strings.ReplaceAll(c.says, "\n", "\n\t"))
 		}
 	})
-	c.run(newFixture(t, db))
+	f := newFixture(t, db)
+	f.ctx = ctx
+	c.run(f)
 }
