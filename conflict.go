@@ -192,15 +192,16 @@ func (q *Queue) enqueueMerged(ctx context.Context, args Args, o *JobOptions, wri
 		})
 		all = more
 		e, err := first(added, err)
-		if err != nil || !m.Again {
+		if err != nil || e.Unmerged == nil {
 			return e, err
 		}
 		if err := ctx.Err(); err != nil {
 			return Enqueued{}, err
 		}
-		m.Old, next = m.Found, args
-		if m.Found != nil {
-			if next, err = merged(o.Unique.OnConflict.Merge, m.Found, args); err != nil {
+		found := e.Unmerged.Found
+		m.Old, next, e = found, args, Enqueued{}
+		if found != nil {
+			if next, err = merged(o.Unique.OnConflict.Merge, found, args); err != nil {
 				return Enqueued{}, err
 			}
 		}

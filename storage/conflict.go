@@ -54,7 +54,7 @@ type Conflict struct {
 	// Fresh begins the retries, crashes and snoozes of a waiting job at zero. If an
 	// attempt has put it off, it is due now, or as Debounce says.
 	Fresh bool
-	// Merge, if not nil, says what the args were made of.
+	// Merge, if not nil, says what the args were made of. The Store does not change it.
 	Merge *Merge
 }
 
@@ -79,13 +79,15 @@ func (c *Conflict) Due(now, created, due time.Time) time.Time {
 }
 
 // Merge has a job replaced only by one that was made of it. Old are the args that the new
-// ones were made of; nil if no job waited. If that is no longer so, nothing is changed:
-// Again is set, Found are the args of the waiting job, nil if there is none, and the
-// answer is a duplicate that names the holder if there is one.
+// ones were made of; nil if no job waited. If that is no longer so, nothing is changed. The
+// answer is then a duplicate that names the holder if there is one, with an [Unmerged].
 type Merge struct {
-	Old   []byte
-	Again bool
-	Found []byte
+	Old []byte
+}
+
+// Unmerged is the part of an answer that says of what the args are to be made now.
+type Unmerged struct {
+	Found []byte // the args of the waiting job; nil if no job waits
 }
 
 // DuplicateError refuses a call of Enqueue: the unique key of one of the jobs, whose

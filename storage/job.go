@@ -107,6 +107,9 @@ type Enqueued struct {
 	// Replaced is true of a duplicate that has changed the job that ID names, see
 	// [Conflict].
 	Replaced bool `json:"replaced,omitempty"`
+	// Unmerged is not nil if the job was refused because of its [Merge], so that it has to
+	// be made anew. Package errand does that itself, and never returns one.
+	Unmerged *Unmerged `json:"-"`
 }
 
 // Counters are the four counters of a job.

@@ -134,9 +134,9 @@ func refusal(err error, index int, first int64) error {
 func (t *tx) enterOrReplace(now time.Time, r *jobRow, j *storage.NewJob, e *storage.Enqueued) (storage.ID, error) {
 	c, key := j.Conflict, r.UniqueKey.String
 	if c.Merge != nil {
-		var holder storage.ID
-		var err error
-		if holder, e.Duplicate, err = t.merges(r, c); e.Duplicate || err != nil {
+		holder, stale, err := t.unmerged(r, c)
+		if stale != nil || err != nil {
+			e.Duplicate, e.Unmerged = true, stale
 			return holder, err
 		}
 	}
@@ -203,14 +203,12 @@ func (t *tx) waiting(key string, h *keyRow, c *storage.Conflict, w *jobRow) (boo
 	return err == nil && w.State != running && (c.Mode != storage.After || w.Attempt == 0), err
 }
 
-// merges decides whether the args of a job were made of those of the job that waits. If
-// not, nothing is changed, and it returns the holder.
-func (t *tx) merges(r *jobRow, c *storage.Conflict) (holder storage.ID, decided bool, err error) {
-	m := c.Merge
-	m.Again, m.Found = false, nil
+// unmerged returns the holder and what the args of a job are to be made of, or nil if they
+// were made of the job that waits.
+func (t *tx) unmerged(r *jobRow, c *storage.Conflict) (holder storage.ID, stale *storage.Unmerged, err error) {
 	h, err := t.keyHolder(r.UniqueKey.String)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return holder, false, err
+		return holder, nil, err
 	}
 	var w jobRow
 	waits := false
@@ -219,16 +217,17 @@ func (t *tx) merges(r *jobRow, c *storage.Conflict) (holder storage.ID, decided 
 			err = t.row(sqlPayload, []any{w.ID}, &w.Headers, &w.Args)
 		}
 		if err != nil {
-			return holder, false, err
+			return holder, nil, err
 		}
 	}
-	if waits == (m.Old != nil) && (!waits || bytes.Equal(m.Old, w.Args)) {
-		return holder, false, nil
+	if old := c.Merge.Old; waits == (old != nil) && (!waits || bytes.Equal(old, w.Args)) {
+		return holder, nil, nil
 	}
-	if m.Again = true; waits {
-		m.Found = append([]byte{}, w.Args...)
+	stale = new(storage.Unmerged)
+	if waits {
+		stale.Found = append([]byte{}, w.Args...)
 	}
-	return h.id(), true, nil
+	return h.id(), stale, nil
 }
 
 // replace has a job that waits do what j is to do.

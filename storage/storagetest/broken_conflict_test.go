@@ -80,6 +80,9 @@ var conflictFaults = []fault{
 		return h
 	}},
 	{"replaced whatever it was made of", "conflict_merge", conflicting(func(c *storage.Conflict) { c.Merge = nil })},
+	{"what the args are to be made of is changed in the request", "conflict_merge", merging(func(old *storage.Merge, e *storage.Enqueued) { old.Old = e.Unmerged.Found })},
+	{"not said that the args are to be made anew", "conflict_merge", merging(func(_ *storage.Merge, e *storage.Enqueued) { e.Unmerged = nil })},
+	{"not said of what the args are to be made", "conflict_merge_large", merging(func(_ *storage.Merge, e *storage.Enqueued) { e.Unmerged.Found = nil })},
 	{"a time ends with its job", "conflict_for", adding(func(_ *Memory, n *storage.NewJob) { n.UniqueFor = 0 })},
 	{"a time lasts for ever", "conflict_for", adding(func(_ *Memory, n *storage.NewJob) {
 		if n.UniqueFor > 0 {
@@ -141,6 +144,23 @@ func adding(f func(m *Memory, n *storage.NewJob)) func(in *instance) storage.Sto
 				}
 			})
 			return in.Enqueue(ctx, now, jobs)
+		}
+		return h
+	}
+}
+
+// merging has f change a Merge, or the answer to it, if the args are to be made anew.
+func merging(f func(*storage.Merge, *storage.Enqueued)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			out, err := in.Enqueue(ctx, now, jobs)
+			for i := range out {
+				if out[i].Unmerged != nil {
+					f(jobs[i].Conflict.Merge, &out[i])
+				}
+			}
+			return out, err
 		}
 		return h
 	}

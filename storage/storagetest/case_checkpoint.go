@@ -237,7 +237,9 @@ Its checkpoint is dropped.`, func(f *fixture) {
 			duplicate := storage.Enqueued{ID: l.ID, Duplicate: true}
 			f.answers("kept", duplicate, on(storage.Keep), content("new"))
 			stale := &storage.Merge{Old: []byte("stale")}
-			f.answers("of other args", duplicate, on(mode, func(c *storage.Conflict) { c.Merge = stale }))
+			unmerged := duplicate
+			unmerged.Unmerged = &storage.Unmerged{Found: again.Args}
+			f.answers("of other args", unmerged, on(mode, func(c *storage.Conflict) { c.Merge = stale }))
 			f.reached("that was not replaced", l.ID, "x")
 			duplicate.Replaced = true
 			f.answers("replaced", duplicate, on(mode, quiet(time.Minute, 0)))

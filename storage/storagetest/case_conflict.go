@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"time"
 
@@ -36,8 +37,14 @@ var replacing = []storage.ConflictMode{storage.Replace, storage.Debounce, storag
 // answers checks the answer to a job with the key "a".
 func (f *fixture) answers(what string, want storage.Enqueued, changes ...func(*storage.NewJob)) {
 	f.Helper()
-	if got := f.enqueue(newJob(append([]func(*storage.NewJob){unique("a")}, changes...)...))[0]; got != want {
-		f.Errorf("%s: the answer is %+v, want %+v", what, got, want)
+	f.answered(what, f.enqueue(newJob(append([]func(*storage.NewJob){unique("a")}, changes...)...))[0], want)
+}
+
+// answered compares answers, also by what args are to be made of.
+func (f *fixture) answered(what string, got, want storage.Enqueued) {
+	f.Helper()
+	if !reflect.DeepEqual(got, want) {
+		f.Errorf("%s: the answer is %+v with %+v, want %+v with %+v", what, got, got.Unmerged, want, want.Unmerged)
 	}
 }
 
@@ -317,10 +324,12 @@ Nothing was written. It unwraps to [ErrDuplicate].`, func(f *fixture) {
 		f.answers("after a call that was refused", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true})
 	}},
 
-	{"conflict_merge", `Merge has a job replaced only by one that was made of it. Old are the args that the new ones were made of; nil if no job waited. If that is no longer so, nothing is changed: Again is set, Found are the args of the waiting job, nil if there is none, and the answer is a duplicate that names the holder if there is one.`, func(f *fixture) {
+	{"conflict_merge", `Merge has a job replaced only by one that was made of it. Old are the args that the new ones were made of; nil if no job waited. If that is no longer so, nothing is changed. The answer is then a duplicate that names the holder if there is one, with an [Unmerged].
+Found []byte // the args of the waiting job; nil if no job waits
+The Store does not change it.`, func(f *fixture) {
 		try := func(what, old, found string, again bool, want string) {
 			f.Helper()
-			m := &storage.Merge{Again: !again, Found: []byte("?")}
+			m := &storage.Merge{}
 			if old != "" {
 				m.Old = []byte(old)
 			}
@@ -328,9 +337,17 @@ Nothing was written. It unwraps to [ErrDuplicate].`, func(f *fixture) {
 			out, err := f.s.Enqueue(f.ctx, f.now, []storage.NewJob{n}) // which may name no job
 			f.must(err)
 			e := out[0]
-			if string(m.Found) != found || m.Again != again || e.Duplicate != (again || old != "") || e.Replaced != (!again && old != "") {
-				f.Errorf("%s: found %q, again %t, answered %+v", what, m.Found, m.Again, e)
+			if string(m.Old) != old || (m.Old == nil) != (old == "") {
+				f.Errorf("%s: Old is %q now", what, m.Old)
 			}
+			answer := storage.Enqueued{ID: e.ID, Duplicate: again || old != "", Replaced: !again && old != ""}
+			if again {
+				answer.Unmerged = &storage.Unmerged{}
+			}
+			if found != "" {
+				answer.Unmerged.Found = []byte(found)
+			}
+			f.answered(what, e, answer)
 			page, err := f.s.Jobs(f.ctx, storage.Filter{States: []storage.State{storage.Ready, storage.Running}}, "", 9)
 			f.must(err)
 			have := ""
@@ -357,10 +374,7 @@ Nothing was written. It unwraps to [ErrDuplicate].`, func(f *fixture) {
 		id := f.add(newJob(unique("a"), content(string(large))))[0]
 		m := &storage.Merge{}
 		merge := on(storage.Replace, func(c *storage.Conflict) { c.Merge = m })
-		f.answers("made of none", storage.Enqueued{ID: id, Duplicate: true}, merge)
-		if !m.Again || !slices.Equal(m.Found, large) {
-			f.Errorf("found %d bytes, again %t", len(m.Found), m.Again)
-		}
+		f.answers("made of none", storage.Enqueued{ID: id, Duplicate: true, Unmerged: &storage.Unmerged{Found: large}}, merge)
 		m.Old = large
 		f.answers("made of it", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, merge)
 	}},

@@ -81,13 +81,12 @@ func (m *Memory) conflict(now time.Time, n *storage.NewJob, w *job) (e storage.E
 	id, held := m.holder(floor(now), n.Unique)
 	e = storage.Enqueued{ID: id, Duplicate: true, Gone: held && m.find(id) == nil}
 	if x := c.Merge; x != nil {
-		x.Again, x.Found = false, nil
 		if w != nil && (x.Old == nil || !bytes.Equal(x.Old, w.Args)) {
-			x.Again, x.Found = true, append([]byte{}, w.Args...)
+			e.Unmerged = &storage.Unmerged{Found: append([]byte{}, w.Args...)}
 		} else if w == nil && x.Old != nil {
-			x.Again = true
+			e.Unmerged = new(storage.Unmerged)
 		}
-		if x.Again {
+		if e.Unmerged != nil {
 			return e, when, true
 		}
 	}

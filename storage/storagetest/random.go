@@ -314,9 +314,6 @@ func (h *history) enqueue(t *rapid.T) {
 		return
 	}
 	h.must(err)
-	if c := jobs[0].Conflict; c != nil && c.Merge != nil {
-		h.both("Merge", *c.Merge, *same[0].Conflict.Merge)
-	}
 	for i := range model {
 		if !model[i].Duplicate {
 			h.inserted(real[i].ID, model[i].ID)
