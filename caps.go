@@ -144,11 +144,7 @@ func orZero[T any](p *T) (v T) {
 
 // tellEvicted has subscribers told of the jobs that calls of this process have evicted.
 func (q *Queue) tellEvicted() {
-	c, ok := q.store.(storage.Capper)
-	if !ok {
-		return
-	}
-	c.NotifyEvicted(func(at time.Time, jobs []storage.Evicted) {
+	q.store.NotifyEvicted(func(at time.Time, jobs []storage.Evicted) {
 		for _, j := range jobs {
 			e := Event{Type: EventEvicted, At: at, ID: j.ID, Queue: j.Queue, Kind: j.Kind}
 			if j.Dead {

@@ -249,15 +249,7 @@ func (q *Queue) putOff(w *Why, j *JobInfo, workers []WorkerInfo, now time.Time) 
 // blocked adds what a blocked job waits for.
 func (q *Queue) blocked(ctx context.Context, w *Why, j *JobInfo) error {
 	r := WhyReason{Code: WhyBlocked, Queue: j.Queue}
-	s, ok := q.store.(storage.Ranker)
-	if !ok {
-		if r.Text = "it waits behind the job that holds its unique key"; j.Group != "" {
-			r.Text = fmt.Sprintf("it waits for others of its group %q", j.Group)
-		}
-		w.add(r)
-		return nil
-	}
-	place, err := s.Ahead(ctx, j.ID, mostAhead)
+	place, err := q.store.Ahead(ctx, j.ID, mostAhead)
 	if errors.Is(err, ErrNotFound) || err == nil && place.Head == (ID{}) { // it has moved on
 		return nil
 	}

@@ -104,17 +104,12 @@ type HealthReason struct {
 // Health returns how the queue is: whether the store can be written, its disk, the clock,
 // loggers, damage, caps, jobs that have been due for long, lanes that stay held. It
 // writes nothing, but waits for its turn as a write does: give ctx a deadline. What
-// cannot be found out before ctx ends makes the queue not ready. A store that cannot be
-// asked how it is gives a reason only by a call that fails.
+// cannot be found out before ctx ends makes the queue not ready.
 func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 	maxAge := cmp.Or(cmp.Or(o, &HealthOptions{}).MaxAge, defaultMaxAge)
 	h := Health{Live: true, Ready: true}
 	clock := q.Clock()
-	var c storage.Condition
-	var err error
-	if s, ok := q.store.(storage.Checker); ok {
-		c, err = s.Check(ctx)
-	}
+	c, err := q.store.Check(ctx)
 	var holds []HoldState
 	if err == nil {
 		holds, err = q.store.Holds(ctx, clock.Now)
@@ -130,11 +125,7 @@ func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 	}
 	var caps Health
 	if err == nil {
-		free := int64(-1)
-		if _, ok := q.store.(storage.Checker); ok {
-			free = c.Free
-		}
-		err = caps.caps(ctx, q, free)
+		err = caps.caps(ctx, q, c.Free)
 	}
 	h.fails(cmp.Or(err, c.Write))
 	if c.Low {

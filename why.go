@@ -163,11 +163,9 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 	if err != nil && !errors.Is(err, ErrUnsupportedDB) {
 		return Why{}, err
 	}
-	var place storage.Ahead
-	if s, ok := q.store.(storage.Ranker); ok {
-		if place, err = s.Ahead(ctx, id, mostAhead); err != nil && !errors.Is(err, ErrNotFound) { // it may have ended meanwhile
-			return Why{}, err
-		}
+	place, err := q.store.Ahead(ctx, id, mostAhead)
+	if err != nil && !errors.Is(err, ErrNotFound) { // it may have ended meanwhile
+		return Why{}, err
 	}
 	if j.State == Scheduled {
 		d, _ := q.policyFor(&j, workers)
@@ -199,7 +197,7 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 		w.add(WhyReason{Code: WhySuspect, N: j.Crashes, Text: fmt.Sprintf("its process died %d times in a row: such jobs start one at a time", j.Crashes)})
 	}
 	w.expires(&j, now)
-	if _, ok := q.store.(storage.Ranker); ok && j.State == Ready {
+	if j.State == Ready {
 		w.behind(place)
 	}
 	return w, nil

@@ -24,7 +24,6 @@ import (
 type memory interface {
 	storage.Store
 	storage.Publisher
-	storage.Ranker
 	storage.Scheduler
 	storage.Topics
 }

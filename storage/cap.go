@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // ErrQueueFull is what a [QueueFullError] is.
@@ -24,52 +23,6 @@ const (
 	// DeadEvictSearch is how many dead letters an Exchange looks at for that.
 	DeadEvictSearch = 1000
 )
-
-// Capper is implemented by a Store that obeys [SettingMaxJobs], [SettingMaxBytes],
-// [SettingWhenFull], [SettingMinFree], [SettingMaxDead] and [SettingWhenDeadFull].
-//
-// The use of a queue is how many of its jobs wait, that is are scheduled, ready or
-// blocked, and how many bytes these count for: their args and headers, and [JobOverhead]
-// each. The use of the database is that of all its queues. A job that Enqueue, EnqueueTx
-// or Fire is to insert has room if, with it, neither number is above a cap of its queue
-// or of the database. A duplicate needs no room. Jobs that come back to a queue or are
-// moved to it, and [Finish.Then], need none either.
-//
-// The WhenFull of the queue or the database that has the cap says what happens to a job
-// without room. If it is refused, an Enqueue or EnqueueTx returns a [*QueueFullError],
-// and inserts none of its jobs and evicts none. A tick of a Fire is skipped, as
-// [TickFull].
-//
-// While less than [SettingMinFree] of the queue or the database is free, a job has room
-// only if its priority is above [SettingMinFreePriority] of the same. Else it is refused,
-// whatever WhenFull is. Free space is that of the file system, as it was at most a second
-// ago; if it is not known, there is always enough.
-//
-// An evicted job is deleted for good, with all that belongs to it; its unique key is
-// free. Ready jobs go first, in the order of their due times, then of their keys. Then go
-// scheduled ones in the same order, if they are among the [EvictSearch] jobs of the
-// database that are due first. These stay: jobs that hold a key with [UniqueForever],
-// members of groups, and jobs that the answers of the same call name, inserted, replaced
-// or kept. A call refuses the job if it would have to look at more than [EvictLimit] jobs:
-// those that it evicts, and those that stay.
-//
-// Dead letters are no part of that use. If a job dies in an Exchange, and more are dead
-// then than [SettingMaxDead] of its kind in its queue, of its queue or of the database,
-// [SettingWhenDeadFull] of the same says what happens. With KeepDead nothing does. With
-// EvictDead the Exchange deletes dead letters of the same for good, as Delete does, until
-// only that many are left. The earliest deaths go first, and of the same time the lower
-// keys. These stay: those that died in the same Exchange, and those that block other jobs
-// of their group. The caps of kinds in queues apply first, then those of queues, then
-// that of the database. An Exchange deletes at most [DeadEvictLimit] for all of them, and
-// looks at [DeadEvictSearch] at most; what is left over goes once the next job dies.
-type Capper interface {
-	// NotifyEvicted makes the Store call f after each of its commits that has evicted
-	// jobs or dead letters, before the call that evicted them returns. at is the time
-	// that the call was given; jobs are in the order of eviction. An EnqueueTx in a
-	// transaction that Tx has not begun reports none. f must not block. The result undoes
-	// it.
-	NotifyEvicted(f func(at time.Time, jobs []Evicted)) (cancel func())
-}
 
 // Evicted is a job that was deleted to make room.
 type Evicted struct {
@@ -120,6 +73,31 @@ func (e *QueueFullError) Error() string {
 func (e *QueueFullError) Is(target error) bool { return target == ErrQueueFull }
 
 // WhenFull says what becomes of a job for which there is no room.
+//
+// The use of a queue is how many of its jobs wait, that is are scheduled, ready or
+// blocked, and how many bytes these count for: their args and headers, and [JobOverhead]
+// each. The use of the database is that of all its queues. A job that Enqueue, EnqueueTx
+// or Fire is to insert has room if, with it, neither number is above a cap of its queue
+// or of the database. A duplicate needs no room. Jobs that come back to a queue or are
+// moved to it, and [Finish.Then], need none either.
+//
+// The WhenFull of the queue or the database that has the cap says what happens to a job
+// without room. If it is refused, an Enqueue or EnqueueTx returns a [*QueueFullError],
+// and inserts none of its jobs and evicts none. A tick of a Fire is skipped, as
+// [TickFull].
+//
+// While less than [SettingMinFree] of the queue or the database is free, a job has room
+// only if its priority is above [SettingMinFreePriority] of the same. Else it is refused,
+// whatever WhenFull is. Free space is that of the file system, as it was at most a second
+// ago; if it is not known, there is always enough.
+//
+// An evicted job is deleted for good, with all that belongs to it; its unique key is
+// free. Ready jobs go first, in the order of their due times, then of their keys. Then go
+// scheduled ones in the same order, if they are among the [EvictSearch] jobs of the
+// database that are due first. These stay: jobs that hold a key with [UniqueForever],
+// members of groups, and jobs that the answers of the same call name, inserted, replaced
+// or kept. A call refuses the job if it would have to look at more than [EvictLimit] jobs:
+// those that it evicts, and those that stay.
 type WhenFull uint8
 
 const (
@@ -157,6 +135,16 @@ func (w *WhenFull) UnmarshalText(text []byte) error {
 }
 
 // WhenDeadFull says what becomes of dead letters beyond [SettingMaxDead].
+//
+// Dead letters are no part of the use that [WhenFull] is about. If a job dies in an
+// Exchange, and more are dead then than [SettingMaxDead] of its kind in its queue, of its
+// queue or of the database, [SettingWhenDeadFull] of the same says what happens. With
+// KeepDead nothing does. With EvictDead the Exchange deletes dead letters of the same for good, as Delete does, until
+// only that many are left. The earliest deaths go first, and of the same time the lower
+// keys. These stay: those that died in the same Exchange, and those that block other jobs
+// of their group. The caps of kinds in queues apply first, then those of queues, then
+// that of the database. An Exchange deletes at most [DeadEvictLimit] for all of them, and
+// looks at [DeadEvictSearch] at most; what is left over goes once the next job dies.
 type WhenDeadFull uint8
 
 const (

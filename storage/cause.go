@@ -1,22 +1,6 @@
 package storage
 
-import (
-	"context"
-	"time"
-)
-
-// Examiner is the part of a [Store] that sums up what has become of jobs.
-type Examiner interface {
-	// Stats returns what is known of the lanes that have ever had a job, sorted by queue and
-	// kind. The cost grows with the lanes and the priorities of their ready jobs, not with
-	// jobs.
-	Stats(ctx context.Context) ([]LaneStats, error)
-
-	// Causes lists the causes of a lane, at most limit of them: those of most dead jobs
-	// first, and of equally many the older one. An empty name of lane stands for any. The
-	// cost grows with the number of causes, not of dead jobs.
-	Causes(ctx context.Context, lane Lane, limit int) ([]Cause, error)
-}
+import "time"
 
 // Cause is what dead jobs have in common: the lane in which they died, the reason,
 // and the text that Finish.Cause gave. It is there as long as one of them is dead.

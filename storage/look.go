@@ -5,6 +5,36 @@ import (
 	"time"
 )
 
+// Examiner is the part of a [Store] that says how its jobs and the Store itself are.
+type Examiner interface {
+	// Stats returns what is known of the lanes that have ever had a job, sorted by queue and
+	// kind. The cost grows with the lanes and the priorities of their ready jobs, not with
+	// jobs.
+	Stats(ctx context.Context) ([]LaneStats, error)
+
+	// Causes lists the causes of a lane, at most limit of them: those of most dead jobs
+	// first, and of equally many the older one. An empty name of lane stands for any. The
+	// cost grows with the number of causes, not of dead jobs.
+	Causes(ctx context.Context, lane Lane, limit int) ([]Cause, error)
+
+	// Ahead counts, up to most, the jobs before a job. Of a ready job these are the ready
+	// jobs of its lane that an Exchange leases before it; of a blocked job, the blocked
+	// members of its group with lower keys; of any other, none. It passes over no more
+	// jobs than that. It returns [ErrNotFound] if there is no live job.
+	Ahead(ctx context.Context, id ID, most int) (Ahead, error)
+
+	// Check returns the condition of the store. It writes nothing, but waits for its
+	// turn as a write does. It returns [ErrClosed] as all calls do.
+	Check(ctx context.Context) (Condition, error)
+
+	// NotifyEvicted makes the Store call f after each of its commits that has evicted
+	// jobs or dead letters, before the call that evicted them returns. at is the time
+	// that the call was given; jobs are in the order of eviction. An EnqueueTx in a
+	// transaction that Tx has not begun reports none. f must not block. The result undoes
+	// it.
+	NotifyEvicted(f func(at time.Time, jobs []Evicted)) (cancel func())
+}
+
 // Publisher is implemented by a Store whose instances can show each other what they
 // are doing.
 type Publisher interface {
@@ -36,15 +66,6 @@ type Versioner interface {
 	Version(ctx context.Context) (int64, error)
 }
 
-// Ranker is implemented by a Store that can tell how many jobs go before one.
-type Ranker interface {
-	// Ahead counts, up to most, the jobs before a job. Of a ready job these are the ready
-	// jobs of its lane that an Exchange leases before it; of a blocked job, the blocked
-	// members of its group with lower keys; of any other, none. It passes over no more
-	// jobs than that. It returns [ErrNotFound] if there is no live job.
-	Ahead(ctx context.Context, id ID, most int) (Ahead, error)
-}
-
 // Ahead is the place of a job.
 type Ahead struct {
 	N int
@@ -59,13 +80,6 @@ type Ahead struct {
 	// ready or running, or else the dead one with the lowest key that blocks it. If the
 	// job waits behind the holder of its unique key, Head is that holder.
 	Head ID
-}
-
-// Checker is implemented by a Store that can say in what condition it is.
-type Checker interface {
-	// Check returns the condition of the store. It writes nothing, but waits for its
-	// turn as a write does. It returns [ErrClosed] as all calls do.
-	Check(ctx context.Context) (Condition, error)
 }
 
 // Condition is how a store is.

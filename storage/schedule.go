@@ -144,7 +144,7 @@ const (
 	TickPaused    TickOutcome = "paused"    // skipped: the schedule was
 	TickOverlap   TickOutcome = "overlap"   // skipped: the job before is not over
 	TickDuplicate TickOutcome = "duplicate" // skipped: another job holds the unique key
-	TickFull      TickOutcome = "full"      // skipped: there is no room for the job, see [Capper]
+	TickFull      TickOutcome = "full"      // skipped: there is no room for the job, see [WhenFull]
 )
 
 // Timekeeper is implemented by a Store that remembers how late it was, for a machine

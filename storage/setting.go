@@ -52,19 +52,18 @@ func SettingOf(all []LaneSettings, lane Lane, name Setting) int64 {
 // The settings.
 const (
 	// SettingMaxJobs is how many jobs may wait, and SettingMaxBytes how many bytes they
-	// may count for. They are of a queue or of the whole database. See [Capper].
+	// may count for. They are of a queue or of the whole database. See [WhenFull].
 	SettingMaxJobs  Setting = "max_jobs"
 	SettingMaxBytes Setting = "max_bytes"
 	// SettingWhenFull is a [WhenFull], of a queue or of the whole database.
 	SettingWhenFull Setting = "when_full"
 	// SettingMinFree is how many bytes of the file system must be free, and
 	// SettingMinFreePriority the highest priority of the jobs that are refused otherwise.
-	// They are of a queue or of the whole database. See [Capper].
+	// They are of a queue or of the whole database. See [WhenFull].
 	SettingMinFree         Setting = "min_free"
 	SettingMinFreePriority Setting = "min_free_priority"
 	// SettingMaxDead is how many dead letters there may be, and SettingWhenDeadFull a
 	// [WhenDeadFull]. They are of a kind in a queue, of a queue or of the whole database.
-	// See [Capper].
 	SettingMaxDead      Setting = "max_dead"
 	SettingWhenDeadFull Setting = "when_dead_full"
 	// SettingRetention is how long finished jobs are kept, in microseconds; below zero

@@ -16,7 +16,7 @@ type LaneStats struct {
 	RunningBytes int64
 	// Total is how many of its jobs have come and ended, ever.
 	Total Totals
-	// Evicted is how many of its jobs were evicted, ever, see [Capper].
+	// Evicted is how many of its jobs were evicted, ever, see [WhenFull].
 	Evicted int64
 	// EvictedDead is how many of its dead letters were evicted, ever.
 	EvictedDead int64

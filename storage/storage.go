@@ -78,7 +78,7 @@ type Store interface {
 	Holder       // holds of lanes
 	Settler      // settings of lanes
 	Grouper      // groups of jobs that wait for each other
-	Examiner     // numbers of lanes, causes of deaths
+	Examiner     // numbers of lanes, causes of deaths, places of jobs, the condition of the Store
 	Checkpointer // where jobs have got to
 
 	// Counts returns the number of jobs by queue, kind and state, without rows

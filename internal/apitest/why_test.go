@@ -483,7 +483,7 @@ func TestQueue_Why_BareStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	if w := wantWhy(t, q, enqueue(t, q, note{}, nil), ""); w.State != errand.Ready {
+	if w := wantWhy(t, q, enqueue(t, q, note{}, nil), "behind"); w.State != errand.Ready {
 		t.Errorf("%+v", w)
 	}
 	if _, err := q.Workers(t.Context()); !errors.Is(err, errand.ErrUnsupportedDB) {

@@ -19,7 +19,7 @@ FROM main.errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 7, 16)`
 	sqlNumber = `SELECT n FROM main.errand_number WHERE id = ?1`
 )
 
-// capUse is the use of a queue or of the database, see [storage.Capper].
+// capUse is the use of a queue or of the database, see [storage.WhenFull].
 type capUse struct{ jobs, bytes int64 }
 
 func (u capUse) plus(v capUse, sign int64) capUse {

@@ -39,7 +39,7 @@ type undertaker struct {
 }
 
 // evictDead evicts dead letters if more are dead than may be of what has died in the
-// exchange, see [storage.Capper].
+// exchange, see [storage.WhenDeadFull].
 func (t *tx) evictDead(now time.Time) error {
 	u := undertaker{tx: t, at: now, died: t.died}
 	t.died = nil

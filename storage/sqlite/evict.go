@@ -257,7 +257,7 @@ func (l *evictions) tell(all []evicted) {
 	}
 }
 
-// NotifyEvicted implements [storage.Capper].
+// NotifyEvicted implements [storage.Examiner].
 func (s *Store) NotifyEvicted(f func(at time.Time, jobs []storage.Evicted)) (cancel func()) {
 	return s.listeners.evictions.add(f)
 }

@@ -23,7 +23,7 @@ WHERE group_key = ?1 AND role >= 2`
 	sqlBlockedBefore = `SELECT 1 FROM main.errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3`
 )
 
-// Ahead implements [storage.Ranker].
+// Ahead implements [storage.Examiner].
 func (s *Store) Ahead(ctx context.Context, id storage.ID, most int) (a storage.Ahead, err error) {
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
 		var r struct {
@@ -105,9 +105,7 @@ func behind(tx *sqlx.Tx, job int64, most int) (a storage.Ahead, err error) {
 	return a, err
 }
 
-var _ storage.Checker = (*Store)(nil)
-
-// Check implements [storage.Checker]. It makes a request that adds nothing: that takes
+// Check implements [storage.Examiner]. It makes a request that adds nothing: that takes
 // the write lock, and is refused as one that adds work.
 func (s *Store) Check(ctx context.Context) (c storage.Condition, err error) {
 	c.Free = -1

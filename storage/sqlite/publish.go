@@ -28,7 +28,6 @@ const (
 
 var (
 	_ storage.Publisher = (*Store)(nil)
-	_ storage.Ranker    = (*Store)(nil)
 )
 
 // shown is what this Store shows to others: a file beside that of the instance, which

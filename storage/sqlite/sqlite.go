@@ -120,7 +120,7 @@ func (o *Options) validate() error {
 // Store is a [storage.Store] on a SQLite file. It also implements [storage.Notifier],
 // [storage.TxEnqueuer], [storage.Handoff], [storage.Pulser], [storage.Marker],
 // [storage.Peers], [storage.Scheduler], [storage.Timekeeper], [storage.Backuper],
-// [storage.Publisher], [storage.Ranker], [storage.Checker], [storage.Topics] and
+// [storage.Publisher], [storage.Topics] and
 // [storage.Compacter].
 type Store struct {
 	path string
@@ -174,7 +174,6 @@ var (
 	_ storage.Handoff    = (*Store)(nil)
 	_ storage.Marker     = (*Store)(nil)
 	_ storage.Peers      = (*Store)(nil)
-	_ storage.Capper     = (*Store)(nil)
 )
 
 // Open opens the SQLite file at path, creating it with mode 0600 and migrating

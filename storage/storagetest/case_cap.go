@@ -12,23 +12,17 @@ import (
 
 var wholeQueue = storage.Lane{Queue: queue}
 
-// caps sets the caps of a queue or of the database, or skips the case.
+// caps sets the caps of a queue or of the database.
 func (f *fixture) caps(lane storage.Lane, jobs, bytes int64, full storage.WhenFull) {
 	f.Helper()
-	if _, ok := f.s.(storage.Capper); !ok {
-		f.Skip("the store is no storage.Capper")
-	}
 	f.configure(f.s, lane, storage.Settings{
 		storage.SettingMaxJobs: jobs, storage.SettingMaxBytes: bytes, storage.SettingWhenFull: int64(full),
 	})
 }
 
-// deadCap sets how many dead letters there may be, or skips the case.
+// deadCap sets how many dead letters there may be.
 func (f *fixture) deadCap(lane storage.Lane, most int64, full storage.WhenDeadFull) {
 	f.Helper()
-	if _, ok := f.s.(storage.Capper); !ok {
-		f.Skip("the store is no storage.Capper")
-	}
 	f.configure(f.s, lane, storage.Settings{storage.SettingMaxDead: most, storage.SettingWhenDeadFull: int64(full)})
 }
 
@@ -84,11 +78,9 @@ const tooMuch = 1 << 62
 func (f *fixture) lacks(lane storage.Lane, least, priority int64) {
 	f.Helper()
 	f.configure(f.s, lane, storage.Settings{storage.SettingMinFree: least, storage.SettingMinFreePriority: priority})
-	if s, ok := f.s.(storage.Checker); ok {
-		if c, err := s.Check(f.ctx); err != nil || c.Free >= 0 {
-			f.must(err)
-			return
-		}
+	c, err := f.s.Check(f.ctx)
+	if f.must(err); c.Free >= 0 {
+		return
 	}
 	f.Skip("the store does not know how much is free")
 }
@@ -407,7 +399,7 @@ The caps of kinds in queues apply first, then those of queues, then that of the 
 		f.deadCap(usualLane, 1, storage.EvictDead)
 		var got []storage.Evicted
 		var at time.Time
-		cancel := f.s.(storage.Capper).NotifyEvicted(func(when time.Time, jobs []storage.Evicted) { at, got = when, append(got, jobs...) })
+		cancel := f.s.NotifyEvicted(func(when time.Time, jobs []storage.Evicted) { at, got = when, append(got, jobs...) })
 		defer cancel()
 		first := f.bury(storage.ReasonPermanent, "no")
 		f.later(time.Second)
@@ -422,7 +414,7 @@ The result undoes it.`, func(f *fixture) {
 		f.caps(wholeQueue, 2, 0, storage.EvictOldest)
 		var got []storage.Evicted
 		var at time.Time
-		cancel := f.s.(storage.Capper).NotifyEvicted(func(when time.Time, jobs []storage.Evicted) { at, got = when, append(got, jobs...) })
+		cancel := f.s.NotifyEvicted(func(when time.Time, jobs []storage.Evicted) { at, got = when, append(got, jobs...) })
 		all := f.add(newJob(), newJob(lane(queue, "y")))
 		f.later(time.Second)
 		if got != nil {

@@ -151,10 +151,8 @@ If the job waits behind the holder of its unique key, Head is that holder.`, fun
 		if page, err := f.s.Jobs(f.ctx, storage.Filter{States: []storage.State{storage.Blocked}}, "", 9); err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != id {
 			f.Errorf("the list of blocked jobs has %v, %v", page.Jobs, err)
 		}
-		if r, ok := f.s.(storage.Ranker); ok {
-			if a, err := r.Ahead(f.ctx, id, 9); err != nil || a.Head != l.ID {
-				f.Errorf("ahead of it is %+v, %v", a, err)
-			}
+		if a, err := f.s.Ahead(f.ctx, id, 9); err != nil || a.Head != l.ID {
+			f.Errorf("ahead of it is %+v, %v", a, err)
 		}
 		if _, err := f.s.RunNow(f.ctx, f.now, storage.Selection{IDs: []storage.ID{id}}, storage.Waiting{First: true}); err != nil {
 			f.Errorf("RunNow: %v", err)

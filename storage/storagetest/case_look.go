@@ -46,20 +46,10 @@ func (f *fixture) shows(s storage.Store, want string) {
 	}
 }
 
-// ranker returns what f.s tells places by, or skips the case.
-func (f *fixture) ranker() storage.Ranker {
-	f.Helper()
-	r, ok := f.s.(storage.Ranker)
-	if !ok {
-		f.Skip("the store is no storage.Ranker")
-	}
-	return r
-}
-
 // ahead checks how many jobs go before one.
 func (f *fixture) ahead(id storage.ID, most int, want storage.Ahead) {
 	f.Helper()
-	if got, err := f.ranker().Ahead(f.ctx, id, most); err != nil || got != want {
+	if got, err := f.s.Ahead(f.ctx, id, most); err != nil || got != want {
 		f.Errorf("Ahead(%d) = %+v, %v, want %+v", most, got, err, want)
 	}
 }
@@ -186,7 +176,7 @@ Urgent is true of a job that goes before all others, see [Exchange].`, func(f *f
 		f.keep(time.Hour, f.s, storage.Finish{Lease: first.Lease, Outcome: storage.OutcomeDone})
 		id := ids[0]
 		for _, gone := range []storage.ID{first.ID, storage.NewID(f.now.Add(time.Hour), 1, id.Key())} {
-			if _, err := f.ranker().Ahead(f.ctx, gone, 9); !errors.Is(err, storage.ErrNotFound) {
+			if _, err := f.s.Ahead(f.ctx, gone, 9); !errors.Is(err, storage.ErrNotFound) {
 				f.Errorf("Ahead of no live job returned %v, want ErrNotFound", err)
 			}
 		}
@@ -195,22 +185,18 @@ Urgent is true of a job that goes before all others, see [Exchange].`, func(f *f
 	{"check", `Oldest are the lanes that have ready jobs, each with the earliest due time of these, sorted by queue and kind.
 Write is the error that an Enqueue would return now; nil if it would go through.
 It returns [ErrClosed] as all calls do.`, func(f *fixture) {
-		s, ok := f.s.(storage.Checker)
-		if !ok {
-			f.Skip("the store is no storage.Checker")
-		}
-		f.checks(s)
+		f.checks()
 		early, late := f.now.Add(-time.Hour), f.now.Add(-time.Minute)
 		f.add(newJob(lane("b", "x"), dueAt(late), priority(3)), newJob(lane("b", "x"), dueAt(early), priority(-3)), newJob(lane("b", "x"), dueAt(late)))
 		f.add(newJob(lane("a", "y"), dueAt(late)), newJob(lane("a", "z"), delay(time.Hour)), newJob())
-		f.checks(s, storage.LaneDue{Lane: storage.Lane{Queue: "a", Kind: "y"}, DueAt: late},
+		f.checks(storage.LaneDue{Lane: storage.Lane{Queue: "a", Kind: "y"}, DueAt: late},
 			storage.LaneDue{Lane: storage.Lane{Queue: "b", Kind: "x"}, DueAt: early}, storage.LaneDue{Lane: storage.Lane{Queue: queue, Kind: kind}, DueAt: f.now})
 		f.lease(f.s, 1)
-		f.checks(s, storage.LaneDue{Lane: storage.Lane{Queue: "a", Kind: "y"}, DueAt: late},
+		f.checks(storage.LaneDue{Lane: storage.Lane{Queue: "a", Kind: "y"}, DueAt: late},
 			storage.LaneDue{Lane: storage.Lane{Queue: "b", Kind: "x"}, DueAt: early})
 		other := f.db.Open()
 		f.must(other.Close())
-		if _, err := other.(storage.Checker).Check(f.ctx); !errors.Is(err, storage.ErrClosed) {
+		if _, err := other.Check(f.ctx); !errors.Is(err, storage.ErrClosed) {
 			f.Errorf("Check after Close returned %v, want ErrClosed", err)
 		}
 	}},
@@ -258,9 +244,9 @@ It writes nothing, and reads nothing of the jobs.`, func(f *fixture) {
 }
 
 // checks checks the condition of a store that can be written.
-func (f *fixture) checks(s storage.Checker, want ...storage.LaneDue) {
+func (f *fixture) checks(want ...storage.LaneDue) {
 	f.Helper()
-	c, err := s.Check(f.ctx)
+	c, err := f.s.Check(f.ctx)
 	f.must(err)
 	if c.Write != nil || c.Free < -1 || !slices.Equal(c.Oldest, want) {
 		f.Errorf("the condition is %+v, want the lanes %v", c, want)

@@ -128,9 +128,6 @@ A job that is changed to another queue, or redriven to one, counts as Enqueued o
 	}},
 
 	{"totals_evicted", `Total is how many of its jobs have come and ended, ever.`, func(f *fixture) {
-		if _, ok := f.s.(storage.Capper); !ok {
-			f.Skip("the Store has no caps")
-		}
 		f.configure(f.s, storage.Lane{Queue: queue}, storage.Settings{storage.SettingMaxJobs: 1, storage.SettingWhenFull: int64(storage.EvictOldest)})
 		f.add(newJob())
 		f.add(newJob())

@@ -214,7 +214,7 @@ func (m *Memory) evictDead() *evictions {
 	return e
 }
 
-// NotifyEvicted implements [storage.Capper].
+// NotifyEvicted implements [storage.Examiner].
 func (in *instance) NotifyEvicted(f func(time.Time, []storage.Evicted)) (cancel func()) {
 	in.m.mu.Lock()
 	defer in.m.mu.Unlock()

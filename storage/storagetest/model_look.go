@@ -46,7 +46,7 @@ func (in *instance) Version(ctx context.Context) (int64, error) {
 	return in.m.calls, nil
 }
 
-// Ahead implements [storage.Ranker].
+// Ahead implements [storage.Examiner].
 func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a storage.Ahead, err error) {
 	m := in.m
 	if err := m.begin(ctx, in); err != nil {
@@ -95,7 +95,7 @@ func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a stora
 	return a, nil
 }
 
-// Check implements [storage.Checker].
+// Check implements [storage.Examiner].
 func (in *instance) Check(ctx context.Context) (c storage.Condition, err error) {
 	m := in.m
 	if err := m.begin(ctx, in); err != nil {

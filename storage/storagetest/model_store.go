@@ -48,9 +48,6 @@ var _ interface {
 	storage.Peers
 	storage.Publisher
 	storage.Versioner
-	storage.Ranker
-	storage.Checker
-	storage.Capper
 	storage.Compacter
 	storage.Topics
 	storage.TxEnqueuer

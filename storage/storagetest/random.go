@@ -131,9 +131,8 @@ func (h *history) run(t *testing.T) {
 		"clock":         h.clock,
 		"mono":          h.monotonic,
 		"death":         h.death,
-	}
-	if _, ok := h.pairs[0].real.(storage.Ranker); ok {
-		actions["ahead"] = h.ahead
+		"ahead":         h.ahead,
+		"cap":           h.cap,
 	}
 	if _, ok := h.pairs[0].real.(storage.Marker); ok {
 		actions["note"], actions["checkpoint"] = h.note, h.checkpoint
@@ -146,9 +145,6 @@ func (h *history) run(t *testing.T) {
 	}
 	if _, ok := h.pairs[0].real.(storage.Handoff); ok {
 		actions["offer"], actions["changeOffer"] = h.offer, h.changeOffer
-	}
-	if _, ok := h.pairs[0].real.(storage.Capper); ok {
-		actions["cap"] = h.cap
 	}
 	if _, ok := h.pairs[0].real.(storage.Topics); ok {
 		actions["putEntries"], actions["publish"] = h.putEntries, h.publish
@@ -183,9 +179,7 @@ func (h *history) open() {
 	_, marked := p.real.(storage.Marker)
 	p.model.(*instance).unmarked = !marked
 	h.pairs = append(h.pairs, p)
-	if _, ok := p.real.(storage.Capper); ok {
-		h.evicting(p)
-	}
+	h.evicting(p)
 	h.offerTo(h.T, p)
 }
 

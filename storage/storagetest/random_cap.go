@@ -30,7 +30,7 @@ func (h *history) cap(t *rapid.T) {
 // evicting notes which jobs an instance of each says that it has evicted.
 func (h *history) evicting(p *pair) {
 	for i, s := range []storage.Store{p.real, p.model} {
-		s.(storage.Capper).NotifyEvicted(func(_ time.Time, jobs []storage.Evicted) {
+		s.NotifyEvicted(func(_ time.Time, jobs []storage.Evicted) {
 			p.evicted[i] = append(p.evicted[i], jobs...)
 		})
 	}

@@ -44,8 +44,8 @@ func (h *history) groups(t *rapid.T) {
 func (h *history) ahead(t *rapid.T) {
 	p := h.pair(t)
 	real, model := h.any(t)
-	want, wantErr := p.model.(storage.Ranker).Ahead(h.ctx, model, 2)
-	got, err := p.real.(storage.Ranker).Ahead(h.ctx, real, 2)
+	want, wantErr := p.model.Ahead(h.ctx, model, 2)
+	got, err := p.real.Ahead(h.ctx, real, 2)
 	h.sameError(err, wantErr)
 	got.Head = h.byReal[got.Head]
 	h.both("Ahead", got, want)
