@@ -2,7 +2,8 @@ package storage
 
 import "time"
 
-// ExpiredJob is a job that an Exchange has ended because it was too late to run.
+// ExpiredJob is a job that an Exchange or [Promoter].Promote has ended because it was too
+// late to run.
 //
 // A job that is scheduled, ready or blocked ends at its StartBy or at its Deadline, whatever its
 // lane. At its StartBy it is finished as [Expired], kept as Exchange.Retention says, or

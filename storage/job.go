@@ -89,8 +89,10 @@ type NewJob struct {
 	// empty, its lane's SettingOnExpire says which, and it is finished if that is not set.
 	OnExpire State
 	// Doubtful says that now may be far from the real time, and be corrected soon: then
-	// StartWithin and FinishWithin begin anew with the first Exchange that leases and is
-	// not Doubtful. A job with a DueAt after now is the exception: its windows are dates.
+	// StartWithin and FinishWithin begin anew with the first Exchange that leases, or
+	// Promote, that is not Doubtful. A Store that is a [Promoter] may pass over jobs of lanes
+	// that match no Want of the Exchange. A job with a DueAt after now is the exception: its
+	// windows are dates.
 	Doubtful bool
 	Group    string // of which the job is a member, see [Grouper]; empty: none
 }

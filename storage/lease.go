@@ -44,11 +44,12 @@ type Exchange struct {
 	// that is nearly full a Store may stop sooner, so that running jobs have room to end;
 	// NextDue says when to ask again.
 	//
-	// If an N is positive, due scheduled jobs of any kind and queue are made ready
-	// before: all of them, or at least the earliest 1,000. Then jobs of any kind and
-	// queue end that have passed their StartBy or Deadline, see [ExpiredJob]: all of
-	// them, or at least 250. No job is leased at its StartBy or Deadline or later: it
-	// ends instead, and counts for its Want.
+	// If an N is positive, due scheduled jobs of the lanes that match a Want are made
+	// ready before: all of them, or at least the earliest 1,000. Then jobs of these lanes
+	// end that have passed their StartBy or Deadline, see [ExpiredJob]: all of them, or at
+	// least 250. A Store that is no [Promoter] does both for the jobs of all lanes. No job
+	// is leased at its StartBy or Deadline or later: it ends instead, and counts for its
+	// Want.
 	Wants []Want
 	// Follow, if not nil, returns what to enqueue when a job dies at its StartBy or
 	// Deadline, in the same transaction; nil for nothing. It must not call the Store.
@@ -79,7 +80,7 @@ type ExchangeResult struct {
 	// that matches a Want have ended, or a waiting job reaches its StartBy or Deadline. A
 	// StartBy or Deadline that began with a Doubtful now counts only once it has begun
 	// anew. For a lane whose jobs were kept back, NextDue is no later than the end of
-	// Wait.
+	// Wait. A Store that is a [Promoter] may leave out jobs of lanes that match no Want.
 	//
 	// NextDue is now if a job that was to be leased has ended, or if more jobs are past
 	// their StartBy or Deadline. It is zero if nothing is to come, or if nothing was
@@ -184,34 +185,3 @@ type Finish struct {
 	// returned. If zero, there is no evidence.
 	Since int64
 }
-
-// Reclaimed is a job whose lease was taken from a holder that is gone.
-type Reclaimed struct {
-	Leased
-	// Fate is what is known of the attempt. It survives a reclaimer that dies
-	// itself before the job is finished.
-	Fate Fate
-	// StartedAt is when the handler was called, as Started was told; zero if
-	// that is not known: the holder lives, or was closed after the handler had
-	// returned, its machine went down, or another reclaimer has died since.
-	StartedAt time.Time
-	// Holder is the instance it was taken from.
-	Holder string
-	// Cancelling is true if the job had been asked to stop.
-	Cancelling bool
-}
-
-// Fate is what happened to an attempt whose holder is gone.
-type Fate uint8
-
-const (
-	// Unstarted: its process died before the handler was called.
-	Unstarted Fate = iota + 1
-	// Crashed: its process died while the handler ran, and was not stopping.
-	Crashed
-	// Cut: the handler may have run but is not to blame: the machine went
-	// down, the worker was being stopped, the lease lapsed in a living process
-	// (which may call the handler even now), or the handler had returned and
-	// its outcome was not written.
-	Cut
-)

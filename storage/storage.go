@@ -134,26 +134,6 @@ type Store interface {
 	Close() error
 }
 
-// Marker is implemented by a Store that notes which handlers run. The notes
-// outlive the process but not the machine, cost no transaction, and show
-// Reclaim which handlers were running.
-//
-// A Store without it cannot know whether a handler runs. Reclaim returns every
-// attempt as [Cut], so that a job which kills its process is run again without
-// end, and a job whose handler was not called keeps its attempt counted. Close
-// takes the handlers of all leases for running.
-type Marker interface {
-	// Started notes that the handler of a lease is about to be called. It may come again
-	// after Ended, if the handler was not called the first time.
-	Started(l Lease, now time.Time) error
-	// Stopping notes that the worker of a lease is being stopped. It means
-	// nothing for a lease that is not started.
-	Stopping(l Lease) error
-	// Ended notes that the handler has returned. A lease that is finished needs
-	// no further note.
-	Ended(l Lease) error
-}
-
 // Peers is implemented by a Store that knows of other instances without looking
 // for them. Without it a worker calls Reclaim every
 // 250 ms.

@@ -169,7 +169,7 @@ var expiryFaults = []fault{
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 			res, err := in.Exchange(ctx, now, x)
 			in.m.locked(func() {
-				if res.NextDue.Equal(in.m.nextEnd()) {
+				if res.NextDue.Equal(in.m.nextEnd(all)) {
 					res.NextDue = time.Time{}
 				}
 			})

@@ -212,7 +212,7 @@ func leasing(f func(j *job), undo func(j *job, was storage.Record)) func(in *ins
 			}
 			was := map[int64]storage.Record{}
 			in.m.locked(func() {
-				in.m.promote(now)
+				in.m.promote(now, all)
 				for key, j := range in.m.jobs {
 					was[key] = j.Record
 					f(j)
@@ -299,6 +299,7 @@ func faults() []fault {
 		orderFaults,
 		prefixFaults,
 		probeFaults,
+		promoteFaults,
 		reclaimFaults,
 		resultFaults,
 		scheduleFaults,
@@ -343,10 +344,14 @@ func caseNamed(name string) []testCase {
 
 // TestBroken_soundStorePasses shows that the harness breaks nothing itself.
 func TestBroken_soundStorePasses(t *testing.T) {
-	for _, c := range cases() {
-		db := newBroken(func(in *instance) storage.Store { return sound(in) })
-		if got := record(t, func(t testing.TB) { c.check(t, db) }); got != "" {
-			t.Errorf("%s %s", c.name, got)
+	for _, wrap := range []func(*instance) storage.Store{
+		func(in *instance) storage.Store { return sound(in) },
+		func(in *instance) storage.Store { return soundNarrow(in) },
+	} {
+		for _, c := range cases() {
+			if got := record(t, func(t testing.TB) { c.check(t, newBroken(wrap)) }); got != "" {
+				t.Errorf("%s %s", c.name, got)
+			}
 		}
 	}
 }

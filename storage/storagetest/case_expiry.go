@@ -78,7 +78,7 @@ zero if it does not matter.`, func(f *fixture) {
 
 	{"expiry_start", `At its StartBy it is finished as [Expired], kept as Exchange.Retention says
 A job that is scheduled, ready or blocked ends at its StartBy or at its Deadline, whatever its lane.
-Then jobs of any kind and queue end that have passed their StartBy or Deadline`, func(f *fixture) {
+A Store that is no [Promoter] does both for the jobs of all lanes.`, func(f *fixture) {
 		late := f.add(newJob(startWithin(time.Minute)), newJob(startWithin(time.Minute), lane("other", "kind")))
 		kept := f.add(newJob(startWithin(2 * time.Minute)))[0]
 		f.pause(queue, true)
@@ -213,7 +213,7 @@ StartBy is zero too if an attempt has begun before.`, func(f *fixture) {
 		}
 	}},
 
-	{"expiry_step", `all of them, or at least 250.
+	{"expiry_step", `Then jobs of these lanes end that have passed their StartBy or Deadline, see [ExpiredJob]: all of them, or at least 250.
 NextDue is now if a job that was to be leased has ended, or if more jobs are past their StartBy or Deadline.`, func(f *fixture) {
 		const n = 600
 		f.add(times(n, newJob(startWithin(time.Second)))...)

@@ -8,7 +8,7 @@ import (
 
 // expiryClockCases are about windows that began while the clock was wrong.
 var expiryClockCases = []testCase{
-	{"expiry_in_doubt", `Doubtful says that now may be far from the real time, and be corrected soon: then StartWithin and FinishWithin begin anew with the first Exchange that leases and is not Doubtful.
+	{"expiry_in_doubt", `Doubtful says that now may be far from the real time, and be corrected soon: then StartWithin and FinishWithin begin anew with the first Exchange that leases, or Promote, that is not Doubtful.
 A StartBy or Deadline that began with a Doubtful now counts only once it has begun anew.
 Unsettled is true if they began with a Doubtful now, and may begin anew.`, func(f *fixture) {
 		f.pause(queue, true)

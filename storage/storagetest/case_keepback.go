@@ -39,7 +39,7 @@ var keepBackCases = []testCase{
 		f.order("leased of what has been due for long", f.leaseOf(9, keeping), ids)
 	}},
 
-	{"keepback_scheduled", `due scheduled jobs of any kind and queue are made ready before`, func(f *fixture) {
+	{"keepback_scheduled", `due scheduled jobs of the lanes that match a Want are made ready before`, func(f *fixture) {
 		at := f.now.Add(time.Second)
 		ids := f.add(newJob(), newJob(dueAt(at)), newJob(dueAt(at)))
 		f.later(time.Second)

@@ -142,7 +142,7 @@ A job due at or before now becomes ready, one due later scheduled, unless its gr
 		f.order("leased when due", leasedIDs(f.lease(f.s, 1)), id)
 	}},
 
-	{"lease_promotion", `If an N is positive, due scheduled jobs of any kind and queue are made ready before: all of them, or at least the earliest 1,000.`, func(f *fixture) {
+	{"lease_promotion", `If an N is positive, due scheduled jobs of the lanes that match a Want are made ready before: all of them, or at least the earliest 1,000.`, func(f *fixture) {
 		const n = 1300
 		var jobs []storage.NewJob
 		for i := range n {
@@ -160,7 +160,7 @@ A job due at or before now becomes ready, one due later scheduled, unless its gr
 		f.order("leased then", got, ids[1000:])
 	}},
 
-	{"lease_promotion_others", `due scheduled jobs of any kind and queue are made ready before`, func(f *fixture) {
+	{"lease_promotion_others", `A Store that is no [Promoter] does both for the jobs of all lanes.`, func(f *fixture) {
 		f.pause("paused", true)
 		due := f.now.Add(time.Second)
 		ids := f.add(newJob(lane("other", kind), dueAt(due)), newJob(lane(queue, "other"), dueAt(due)), newJob(lane("paused", kind), dueAt(due)), newJob(dueAt(due.Add(1))))

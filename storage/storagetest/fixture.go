@@ -125,6 +125,9 @@ func (f *fixture) exchange(s storage.Store, x storage.Exchange) storage.Exchange
 	}
 	res, err := s.Exchange(f.ctx, f.now, x)
 	f.must(err)
+	if x.Wanted()+x.Urgent > 0 {
+		f.promoteOthers(s, x, &res)
+	}
 	if len(res.Extended) != len(x.Extend) || len(res.Finished) != len(x.Finish) || len(res.Leased) > x.Wanted()+x.Urgent {
 		f.Fatalf("Exchange of %d to extend, %d to finish, %d wanted returned %d, %d, %d",
 			len(x.Extend), len(x.Finish), x.Wanted()+x.Urgent, len(res.Extended), len(res.Finished), len(res.Leased))

@@ -151,8 +151,11 @@ type bare struct{ storage.Store }
 
 // of returns the instance that s is.
 func (m *Memory) of(s storage.Store) *instance {
-	if b, ok := s.(bare); ok {
-		s = b.Store
+	switch wrapped := s.(type) {
+	case bare:
+		s = wrapped.Store
+	case narrow:
+		return wrapped.instance
 	}
 	return s.(*instance)
 }
@@ -305,7 +308,7 @@ func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration)
 // grant leases what x wants. Unless the result is for an Exchange it leases nothing of
 // lanes that are ajar, and ends no job. It returns the lanes that are kept back.
 func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.ExchangeResult) (out []storage.Leased, kept map[storage.Lane]time.Time) {
-	in.m.promote(now)
+	in.m.promote(now, in.reach(x.Wants))
 	late := func(j *job) bool { // and ended, if it may be
 		over, e := j.over(now)
 		if over && res != nil {
@@ -315,7 +318,7 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 		return over
 	}
 	if res != nil {
-		res.Expired = in.m.sweep(now, &x)
+		res.Expired = in.m.sweep(now, &x, in.reach(x.Wants))
 	}
 	wants, bytes := slices.Clone(x.Wants), 0
 	calls := newCalls(x.Wants)

@@ -81,11 +81,11 @@ func (m *Memory) expire(now time.Time, j *job, e storage.ExpiredJob, x *storage.
 	}
 }
 
-// sweep ends the jobs that wait and are too late.
-func (m *Memory) sweep(now time.Time, x *storage.Exchange) (ended []storage.ExpiredJob) {
+// sweep ends the jobs that wait and are too late, of those that match.
+func (m *Memory) sweep(now time.Time, x *storage.Exchange, match func(*job) bool) (ended []storage.ExpiredJob) {
 	late := func(j *job) bool {
 		over, _ := j.over(now)
-		return over && !j.windows.open
+		return over && !j.windows.open && match(j)
 	}
 	for _, j := range m.where(late, byKey) {
 		_, e := j.over(now)
@@ -95,10 +95,11 @@ func (m *Memory) sweep(now time.Time, x *storage.Exchange) (ended []storage.Expi
 	return ended
 }
 
-// nextEnd returns when the first job that waits is too late, zero if none will be.
-func (m *Memory) nextEnd() (next time.Time) {
+// nextEnd returns when the first job that waits is too late, of those that match, zero if
+// none will be.
+func (m *Memory) nextEnd(match func(*job) bool) (next time.Time) {
 	for _, j := range m.jobs {
-		if j.windows.open || !j.live() || j.State == storage.Running {
+		if !match(j) || j.windows.open || !j.live() || j.State == storage.Running {
 			continue
 		}
 		startBy, deadline := j.windows.ends()
@@ -111,10 +112,10 @@ func (m *Memory) nextEnd() (next time.Time) {
 	return next
 }
 
-// settleWindows has the windows in doubt begin now.
-func (m *Memory) settleWindows(now time.Time) {
+// settleWindows has the windows in doubt begin now, of the jobs that match.
+func (m *Memory) settleWindows(now time.Time, match func(*job) bool) {
 	for _, j := range m.jobs {
-		if j.windows.open {
+		if j.windows.open && match(j) {
 			j.windows.from, j.windows.open = ceil(now), false
 		}
 	}

@@ -20,6 +20,7 @@ type instance struct {
 	gone      bool               // its registration was dropped
 	notesLost bool               // with the machine
 	unmarked  bool               // it is no Marker: nothing is known of its handlers
+	narrow    bool               // it is a Promoter: its exchanges leave other lanes as they are
 	longest   time.Duration      // lease that it has asked for
 	seen      map[int64]sighting // by job key: leases of others, as of the last Reclaim
 	ended     map[int64]bool     // by token: leases that its FinishTx has ended
@@ -167,7 +168,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 		holds = append(holds, m.settle(given, x.Doubtful)...)
 		var kept map[storage.Lane]time.Time
 		if !x.Doubtful {
-			m.settleWindows(given)
+			m.settleWindows(given, in.reach(x.Wants))
 		}
 		last := m.lastKey
 		res.Leased, kept = in.grant(now, x, &res)
@@ -181,14 +182,8 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 				holds = append(holds, h.Lane)
 			}
 		}
-		ends := []time.Time{m.holdEnds(x.Wants, now), m.nextEnd()}
-		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
-			ends = append(ends, s[0].DueAt)
-		}
-		for _, end := range ends {
-			if res.NextDue.IsZero() || !end.IsZero() && end.Before(res.NextDue) {
-				res.NextDue = end
-			}
+		for _, end := range []time.Time{m.holdEnds(x.Wants, now), m.nextChange(in.reach(x.Wants))} {
+			res.NextDue = earlier(res.NextDue, end)
 		}
 		for _, until := range kept {
 			if res.NextDue.IsZero() || until.Before(res.NextDue) {
@@ -294,9 +289,9 @@ func entry(n storage.NewFailure, attempt int, at time.Time, by string) storage.F
 	}
 }
 
-// promote makes due scheduled jobs ready.
-func (m *Memory) promote(now time.Time) {
-	due := m.where(func(j *job) bool { return j.State == storage.Scheduled && !j.DueAt.After(now) }, byDue)
+// promote makes due scheduled jobs ready, of those that match.
+func (m *Memory) promote(now time.Time, match func(*job) bool) {
+	due := m.where(func(j *job) bool { return j.State == storage.Scheduled && !j.DueAt.After(now) && match(j) }, byDue)
 	for _, j := range due[:min(len(due), promoteStep)] {
 		j.State = storage.Ready
 	}

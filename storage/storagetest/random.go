@@ -154,6 +154,17 @@ func (h *history) run(t *testing.T) {
 	if _, ok := h.pairs[0].real.(storage.Marker); ok && finishes {
 		actions["transact"] = h.transact
 	}
+	if _, ok := h.pairs[0].real.(storage.Promoter); ok {
+		actions["promote"] = func(t *rapid.T) { h.promote(t, h.pair(t)) }
+		for _, name := range []string{"enqueue", "fire", "publish", "transact"} {
+			if act := actions[name]; act != nil {
+				actions[name] = func(t *rapid.T) { // as an Offer promotes its own lanes alone
+					h.promote(t, h.pair(t))
+					act(t)
+				}
+			}
+		}
+	}
 	h.Repeat(actions)
 	h.end(t)
 }
@@ -386,6 +397,18 @@ func (h *history) exchange(t *rapid.T) {
 		fin.Lease, fin.Since = g.model, g.sinceModel
 		model.Finish = append(model.Finish, fin)
 	}
+	if _, ok := p.real.(storage.Promoter); ok {
+		if len(real.Finish) > 0 { // which may make jobs of other lanes due
+			real.Wants, real.Urgent, model.Wants, model.Urgent = nil, 0, nil, 0
+		}
+		h.promoteOthers(t, p, &model)
+	}
+	h.exchangeBoth(p, real, model)
+}
+
+// exchangeBoth compares what both answer to an exchange.
+func (h *history) exchangeBoth(p *pair, real, model storage.Exchange) {
+	h.Helper()
 	got, err := p.real.Exchange(h.ctx, h.now, real)
 	h.must(err)
 	want, err := p.model.Exchange(h.ctx, h.now, model)
@@ -393,7 +416,7 @@ func (h *history) exchange(t *rapid.T) {
 	h.both("extending", got.Extended, want.Extended)
 	h.both("finishing", got.Finished, want.Finished)
 	h.forgetEnded(real.Finish, got.Finished)
-	h.both("NextDue", got.NextDue.UTC(), want.NextDue.UTC())
+	h.sameNextDue(p, got, want, model.Wants)
 	h.sameExpired(got.Expired, want.Expired)
 	h.sameEvicted(p)
 	h.both("number of leases", len(got.Leased), len(want.Leased))

@@ -90,6 +90,7 @@ func cases() []testCase {
 		overlapCases,
 		prefixCases,
 		probeCases,
+		promoteCases,
 		purgeCases,
 		redriveCases,
 		resultCases,

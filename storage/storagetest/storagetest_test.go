@@ -27,6 +27,18 @@ func TestMemory_bareRandom(t *testing.T) {
 	RunRandom(t, func(*testing.T) DB { return bareDB{NewMemory()} })
 }
 
+func TestMemory_narrow(t *testing.T) {
+	Run(t, func(*testing.T) DB { return narrowDB{NewMemory()} })
+}
+
+func TestMemory_narrowRandom(t *testing.T) {
+	RunRandom(t, func(*testing.T) DB { return narrowDB{NewMemory()} })
+}
+
+type narrowDB struct{ *Memory }
+
+func (n narrowDB) Open() storage.Store { return n.OpenNarrow() }
+
 type bareDB struct{ *Memory }
 
 func (b bareDB) Open() storage.Store { return b.OpenBare() }
