@@ -1,6 +1,9 @@
 package storage
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // What can go wrong in a Store. Errors are matched with [errors.Is]; they are
 // told apart by codes of the driver, never by its text.
@@ -32,7 +35,8 @@ var (
 	// a process which may write can apply.
 	ErrNeedsRecovery = errors.New("errand: database needs recovery by its owner")
 	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
-	// it took place. The store is closed by it; look after opening it again.
+	// it took place. If it is no [UnknownOutcomeError], the store is closed by it; look after
+	// opening it again.
 	ErrUnknownOutcome = errors.New("errand: outcome of the write is unknown")
 	// ErrUnsupportedDB: not a database that this Store can work with. What it
 	// needs is said where it is opened.
@@ -42,3 +46,51 @@ var (
 	// ErrIO: the database could not be read or written.
 	ErrIO = errors.New("errand: input/output error")
 )
+
+// UnknownOutcomeError is the [ErrUnknownOutcome] of a Store that stays open: the answer to a
+// commit was lost, as with a connection, and the Store could not find out whether the commit
+// took place. It looks for that itself before it returns this error. If it has found out, the
+// call returns the answer, or an error that says that nothing was written.
+//
+// What its caller may do then depends on the call:
+//
+//   - An Exchange is repeated, as Exchange.Repeats says.
+//   - Reclaim may be repeated. The next Reclaim of this instance returns the leases that the
+//     lost one took and that are still held, within its limit. If the instance is gone,
+//     Reclaim of another one takes them.
+//   - Enqueue, PublishMessages, SkipHead and Tx have no name by which the Store knows them
+//     again: repeated, they may take effect twice. An Enqueue of a job whose unique key is
+//     held is a duplicate of the one that was inserted.
+//   - Fire, PutSchedule, DropSchedule and PutEntries may be repeated. One that took effect
+//     has changed the revision, or what it is about is gone: then it changes nothing.
+//   - RunNow with a Limit may be repeated, and takes up to as many jobs more.
+//   - All other calls may be repeated. What has been done is not done again, and the answer
+//     is about what was left to do.
+//
+// What was to be handed over by an [Offer] in a call whose answer was lost is ready, or is
+// returned by the next Reclaim of this instance.
+//
+// If Tx ends with this error, the committed of a FinishTx in it is not called. Whether the
+// lease has ended LookTx says, or an Exchange about it: [Ended] if it has.
+type UnknownOutcomeError struct {
+	// Call is the number of a lost Exchange, for its Repeats. It is zero for any other call.
+	Call int64
+	// Err is why the answer was lost; nil: not known.
+	Err error
+}
+
+// Error says what [ErrUnknownOutcome] says, and Err.
+func (e *UnknownOutcomeError) Error() string {
+	if e.Err == nil {
+		return ErrUnknownOutcome.Error()
+	}
+	return fmt.Sprintf("%v: %v", ErrUnknownOutcome, e.Err)
+}
+
+// Unwrap returns [ErrUnknownOutcome] and Err.
+func (e *UnknownOutcomeError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrUnknownOutcome}
+	}
+	return []error{ErrUnknownOutcome, e.Err}
+}

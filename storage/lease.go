@@ -58,6 +58,13 @@ type Exchange struct {
 	// of any lane that matches a Want, held or not, whatever its N. Those enqueued first
 	// go first.
 	Urgent int
+	// Repeats is the Call of the [UnknownOutcomeError] with which this Exchange ended on this
+	// Store. All else but now is as it was. If it took effect then, it changes nothing now, and
+	// the answer is the one that was lost, with its leases. Else it takes effect now. Another
+	// UnknownOutcomeError has the Call for the next time. After any other error it has taken
+	// effect neither then nor now; ErrClosed leaves that open. It is [ErrNotFound] if Repeats is
+	// no such Call, or was answered. If zero, the Exchange is a new one.
+	Repeats int64
 }
 
 // Wanted returns how many jobs x leases at most, without urgent ones.

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -29,6 +30,9 @@ WHERE id = ? AND state = 2`
 // Exchange implements [storage.Store].
 func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	var out storage.ExchangeResult
+	if x.Repeats != 0 { // a lost answer closes the Store
+		return out, cmp.Or(s.idle(ctx), storage.ErrNotFound)
+	}
 	wanted := x.Wanted() + max(x.Urgent, 0)
 	writes := len(x.Extend) + len(x.Finish) + len(x.Hold) + len(x.Release)
 	r := &request{ends: wanted == 0, urgent: true, leases: wanted > 0, work: writes + wanted, run: func(t *tx) (err error) {

@@ -35,9 +35,16 @@ func (b *broken) Open() storage.Store {
 func (b *broken) Kill(s storage.Store)   { b.Memory.Kill(b.in[s]) }
 func (b *broken) Reboot(s storage.Store) { b.Memory.Reboot(b.in[s]) }
 
+// Lose implements [Loser] for stores that are hooks.
+func (b *broken) Lose(s storage.Store, commits bool, calls int) {
+	if h, ok := s.(interface{ lose(commits bool, calls int) }); ok {
+		h.lose(commits, calls)
+	}
+}
+
 // hooks is an instance with some of its methods replaced or surrounded.
 type hooks struct {
-	*instance
+	*amnesiac
 	enqueue  func(context.Context, time.Time, []storage.NewJob) ([]storage.Enqueued, error)
 	exchange func(context.Context, time.Time, storage.Exchange) (storage.ExchangeResult, error)
 	reclaim  func(context.Context, time.Time, time.Duration, time.Duration, int) ([]storage.Reclaimed, error)
@@ -71,9 +78,10 @@ type hooks struct {
 }
 
 // sound returns an instance without a fault.
-func sound(in *instance) *hooks {
+func sound(instance *instance) *hooks {
+	in := &amnesiac{instance: instance}
 	return &hooks{
-		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
+		amnesiac: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
 		runNow: in.RunNow, change: in.Change, del: in.Delete, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes, stats: in.Stats,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
 		hold: in.Hold, release: in.Release, holds: in.Holds, configure: in.Configure, settings: in.Settings, evicted: in.NotifyEvicted,

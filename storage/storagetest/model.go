@@ -157,6 +157,9 @@ func (m *Memory) of(s storage.Store) *instance {
 	case narrow:
 		return wrapped.instance
 	}
+	if f, ok := s.(*amnesiac); ok {
+		return f.instance
+	}
 	return s.(*instance)
 }
 

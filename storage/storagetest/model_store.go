@@ -126,6 +126,10 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.ExchangeResult{}, err
 	}
+	if x.Repeats != 0 { // its answers are not lost
+		m.mu.Unlock()
+		return storage.ExchangeResult{}, storage.ErrNotFound
+	}
 	given := now
 	now = m.wrote(now)
 	m.regroups.turn, m.graves.died = now, nil

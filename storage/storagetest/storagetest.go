@@ -83,6 +83,7 @@ func cases() []testCase {
 		leaseCases,
 		listCases,
 		lookCases,
+		lostCases,
 		messageCases,
 		notifyCases,
 		orderCases,

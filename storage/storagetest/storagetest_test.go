@@ -39,6 +39,14 @@ type narrowDB struct{ *Memory }
 
 func (n narrowDB) Open() storage.Store { return n.OpenNarrow() }
 
+func TestLossy(t *testing.T) {
+	Run(t, func(*testing.T) DB { return NewLossy() })
+}
+
+func TestLossy_random(t *testing.T) {
+	RunRandom(t, func(*testing.T) DB { return NewLossy() })
+}
+
 type bareDB struct{ *Memory }
 
 func (b bareDB) Open() storage.Store { return b.OpenBare() }
