@@ -89,19 +89,11 @@ func (j *Job[A]) Checkpoint(ctx context.Context, v any) error {
 // the queue's file: what else is written in it and the checkpoint are committed together, or
 // neither is. After an error tx cannot be committed any more, as with [Job.CompleteTx].
 func (j *Job[A]) CheckpointTx(ctx context.Context, tx *sql.Tx, v any) error {
-	if tx == nil {
-		return &FieldError{Field: "tx", Limit: "must not be nil"}
-	}
-	s, err := j.txStore()
+	in, err := j.inside(tx)
 	if err != nil {
 		return err
 	}
-	data, err := keptJSON("checkpoint", v)
-	if err != nil {
-		s.SpoilTx(tx, err)
-		return err
-	}
-	return j.attempt.CheckpointTx(ctx, s, tx, data)
+	return in.Checkpoint(ctx, v)
 }
 
 // keptJSON returns a checkpoint or a result as JSON.

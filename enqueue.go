@@ -44,17 +44,11 @@ func (q *Queue) Enqueue(ctx context.Context, args Args, o *JobOptions) (Enqueued
 //
 // It returns [ErrWrongDatabase] for a transaction on another database.
 func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, args Args, o *JobOptions) (Enqueued, error) {
-	if tx == nil {
-		return Enqueued{}, &FieldError{Field: "tx", Limit: "must not be nil"}
-	}
-	s, err := q.txStore()
+	in, err := q.inside(tx)
 	if err != nil {
 		return Enqueued{}, err
 	}
-	write := func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]Enqueued, error) {
-		return s.EnqueueTx(ctx, tx, now, jobs)
-	}
-	return q.enqueueOne(ctx, args, o, write)
+	return in.Enqueue(ctx, NewJob{args, o})
 }
 
 // Tx runs fn in a write transaction on the queue's file, and commits it if fn

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
@@ -39,7 +41,11 @@ func (j *Job[A]) Finish(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	if fn == nil {
 		return &FieldError{Field: "fn", Limit: "must not be nil"}
 	}
-	s, err := j.txStore()
+	q, err := j.owner()
+	if err != nil {
+		return err
+	}
+	s, err := q.txStore()
 	if err != nil {
 		return err
 	}
@@ -61,10 +67,10 @@ func (j *Job[A]) Finish(ctx context.Context, fn func(tx *sql.Tx) error) error {
 // Then returns [ErrFinished] if the job was completed before, or if the handler has returned,
 // and [ErrNoAttempt] for a job that no worker runs.
 func (j *Job[A]) Then(args Args, o *JobOptions) error {
-	if j.attempt == nil {
-		return ErrNoAttempt
+	q, err := j.owner()
+	if err != nil {
+		return err
 	}
-	q := j.attempt.Owner().(*Queue)
 	ctx := j.ctx
 	if ctx == nil {
 		ctx = j.attempt.Context()
@@ -125,22 +131,87 @@ func (q *Queue) follower(ctx context.Context, args Args, o *JobOptions) (storage
 //
 // After an error tx cannot be committed any more: CompleteTx rolls it back, or Queue.Tx does.
 func (j *Job[A]) CompleteTx(ctx context.Context, tx *sql.Tx) error {
-	if tx == nil {
-		return &FieldError{Field: "tx", Limit: "must not be nil"}
-	}
-	s, err := j.txStore()
+	in, err := j.inside(tx)
 	if err != nil {
 		return err
 	}
-	return j.attempt.CompleteTx(ctx, s, tx)
+	return in.Complete(ctx)
 }
 
-func (j *Job[A]) txStore() (storage.TxEnqueuer, error) {
+// inside is [door.Tx]: a queue inside a transaction of the application. All methods of the root
+// with a transaction are it.
+type inside struct {
+	queue   *Queue
+	store   storage.TxEnqueuer
+	tx      any
+	attempt *engine.Attempt // of the job that it was opened for; nil: it was for the queue
+}
+
+func (q *Queue) inside(tx any) (*inside, error) {
+	return newInside(tx, nil, func() (*Queue, error) { return q, nil })
+}
+
+func (j *Job[A]) inside(tx any) (*inside, error) { return newInside(tx, j.attempt, j.owner) }
+
+func newInside(tx any, a *engine.Attempt, owner func() (*Queue, error)) (*inside, error) {
+	if isNil(tx) {
+		return nil, &FieldError{Field: "tx", Limit: "must not be nil"}
+	}
+	q, err := owner()
+	if err != nil {
+		return nil, err
+	}
+	s, err := q.txStore()
+	if err != nil {
+		return nil, err
+	}
+	return &inside{q, s, tx, a}, nil
+}
+
+// owner returns the queue whose worker runs the job.
+func (j *Job[A]) owner() (*Queue, error) {
 	if j.attempt == nil {
 		return nil, ErrNoAttempt
 	}
-	return j.attempt.Owner().(*Queue).txStore()
+	return j.attempt.Owner().(*Queue), nil
 }
+
+// Enqueue implements [door.Tx].
+func (in *inside) Enqueue(ctx context.Context, job NewJob) (Enqueued, error) {
+	return in.queue.enqueueOne(ctx, job.Args, job.Options, func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]Enqueued, error) {
+		return in.store.EnqueueTx(ctx, in.tx, now, jobs)
+	})
+}
+
+// Cancel implements [door.Tx].
+func (in *inside) Cancel(ctx context.Context, id ID) (State, error) {
+	q := in.queue
+	return in.store.CancelTx(ctx, in.tx, q.clock.current(ctx), id, storage.Retention{Default: q.opts.Retention})
+}
+
+// Complete implements [door.Tx].
+func (in *inside) Complete(ctx context.Context) error {
+	if in.attempt == nil {
+		return ErrNoAttempt
+	}
+	return in.attempt.CompleteTx(ctx, in.store, in.tx)
+}
+
+// Checkpoint implements [door.Tx].
+func (in *inside) Checkpoint(ctx context.Context, v any) error {
+	if in.attempt == nil {
+		return ErrNoAttempt
+	}
+	data, err := keptJSON("checkpoint", v)
+	if err != nil {
+		in.store.SpoilTx(in.tx, err)
+		return err
+	}
+	return in.attempt.CheckpointTx(ctx, in.store, in.tx, data)
+}
+
+// Topics implements [door.Tx].
+func (in *inside) Topics() (door.Topics[NewJob], error) { return in.queue.topics(in) }
 
 // plainTx returns a function that calls fn with the transaction it is given.
 func plainTx(s storage.TxEnqueuer, fn func(tx *sql.Tx) error) func(any) error {

@@ -3,7 +3,6 @@ package errand
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/storage"
 )
 
@@ -135,25 +133,16 @@ func (q *Queue) listIDs(ctx context.Context, ids []ID, about []State) (page JobP
 	return page, nil
 }
 
-func init() {
-	door.InstallJobsTx(func(ctx context.Context, queue any, tx *sql.Tx, kind string) (any, error) {
-		q, ok := queue.(*Queue)
-		if !ok || q == nil || tx == nil {
-			return nil, fmt.Errorf("%w: queue and tx must not be nil", ErrInvalid)
-		}
-		return q.jobsTx(ctx, tx, kind)
-	})
-}
-
-// jobsTx returns the jobs of a kind as a transaction of the application sees them.
-func (q *Queue) jobsTx(ctx context.Context, tx *sql.Tx, kind string) ([]JobInfo, error) {
-	s, ok := q.store.(interface {
+// Jobs returns the jobs of a kind as a transaction of the application sees them, for
+// [door.JobsTx].
+func (in *inside) Jobs(ctx context.Context, kind string) ([]JobInfo, error) {
+	s, ok := in.store.(interface {
 		JobsTx(ctx context.Context, tx any, f storage.Filter) ([]storage.Record, error)
 	})
 	if !ok {
-		return nil, fmt.Errorf("%w: store %T does not read jobs in a transaction", ErrUnsupportedDB, q.store)
+		return nil, fmt.Errorf("%w: store %T does not read jobs in a transaction", ErrUnsupportedDB, in.store)
 	}
-	records, err := s.JobsTx(ctx, tx, storage.Filter{Kind: kind})
+	records, err := s.JobsTx(ctx, in.tx, storage.Filter{Kind: kind})
 	all := make([]JobInfo, len(records))
 	for i := range records {
 		j, e := jobInfo(&records[i])

@@ -447,14 +447,11 @@ func (q *Queue) Cancel(ctx context.Context, id ID) (State, error) {
 //
 // It returns [ErrWrongDatabase] for a transaction on another database.
 func (q *Queue) CancelTx(ctx context.Context, tx *sql.Tx, id ID) (State, error) {
-	if tx == nil {
-		return "", &FieldError{Field: "tx", Limit: "must not be nil"}
-	}
-	s, err := q.txStore()
+	in, err := q.inside(tx)
 	if err != nil {
 		return "", err
 	}
-	return s.CancelTx(ctx, tx, q.clock.current(ctx), id, storage.Retention{Default: q.opts.Retention})
+	return in.Cancel(ctx, id)
 }
 
 // Counts returns the number of jobs by queue, kind and state, sorted and without

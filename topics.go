@@ -2,7 +2,6 @@ package errand
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,11 +37,13 @@ func init() {
 		if !ok || q == nil {
 			return nil, fmt.Errorf("errand: %T is no queue that is open", queue)
 		}
-		s, ok := q.store.(storage.Topics)
-		if !ok {
-			return nil, fmt.Errorf("%w: store %T keeps no messages", ErrUnsupportedDB, q.store)
+		return q.topics(nil)
+	}, func(of, tx any) (any, error) {
+		o, ok := of.(interface{ inside(tx any) (*inside, error) })
+		if !ok || isNil(of) {
+			return nil, fmt.Errorf("errand: %T is no queue that is open, and no job", of)
 		}
-		return &topics{queue: q, store: s}, nil
+		return o.inside(tx)
 	})
 }
 
@@ -50,32 +51,26 @@ func init() {
 type topics struct {
 	queue *Queue
 	store storage.Topics
-	tx    *sql.Tx // nil: each call is a transaction of its own
+	in    *inside // nil: each call is a transaction of its own
 }
 
-// Within implements [door.Topics].
-func (t *topics) Within(tx *sql.Tx) (door.Topics[NewJob], error) {
-	if tx == nil {
-		return nil, &FieldError{Field: "tx", Limit: "must not be nil"}
+// topics returns the door of q, inside of in unless that is nil.
+func (q *Queue) topics(in *inside) (door.Topics[NewJob], error) {
+	s, ok := q.store.(storage.Topics)
+	if !ok {
+		return nil, fmt.Errorf("%w: store %T keeps no messages", ErrUnsupportedDB, q.store)
 	}
-	if _, err := t.queue.txStore(); err != nil {
-		return nil, err
-	}
-	return &topics{t.queue, t.store, tx}, nil
+	return &topics{q, s, in}, nil
 }
 
 // Configure implements [door.Topics].
 func (t *topics) Configure(ctx context.Context, queue string, set storage.Settings) error {
 	lane := Lane{Queue: queue}
-	if t.tx != nil {
-		s, err := t.queue.txStore()
-		if err != nil {
-			return err
-		}
+	if t.in != nil {
 		if err := t.nobodyWaits(ctx, queue, set); err != nil {
 			return err
 		}
-		return s.ConfigureTx(ctx, t.tx, lane, set)
+		return t.in.store.ConfigureTx(ctx, t.in.tx, lane, set)
 	}
 	if err := t.queue.store.Configure(ctx, lane, set); err != nil {
 		return err
@@ -134,8 +129,8 @@ func (t *topics) PutEntries(ctx context.Context, entries []storage.Entry) (revis
 		return 0, err
 	}
 	now, _ := t.queue.clock.read(ctx)
-	if t.tx != nil {
-		return t.store.PutEntriesTx(ctx, t.tx, now, entries)
+	if t.in != nil {
+		return t.in.store.PutEntriesTx(ctx, t.in.tx, now, entries)
 	}
 	return t.store.PutEntries(ctx, now, entries)
 }
@@ -148,8 +143,8 @@ func (t *topics) Entry(ctx context.Context, class, name string) (storage.Entry, 
 	if err := f.err(); err != nil {
 		return storage.Entry{}, err
 	}
-	if t.tx != nil {
-		return t.store.EntryTx(ctx, t.tx, class, name)
+	if t.in != nil {
+		return t.in.store.EntryTx(ctx, t.in.tx, class, name)
 	}
 	return t.store.Entry(ctx, class, name)
 }
@@ -168,8 +163,8 @@ func (t *topics) Entries(ctx context.Context, class, family, after string, limit
 	if err := f.err(); err != nil {
 		return nil, 0, err
 	}
-	if t.tx != nil {
-		return t.store.EntriesTx(ctx, t.tx, class, family, after, limit)
+	if t.in != nil {
+		return t.in.store.EntriesTx(ctx, t.in.tx, class, family, after, limit)
 	}
 	return t.store.Entries(ctx, class, family, after, limit)
 }
@@ -180,29 +175,23 @@ func (t *topics) Publish(ctx context.Context, publications []publication) ([]sto
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	out, err := t.store.PublishMessages(ctx, now, all)
+	var out []storage.PublishResult
+	if t.in != nil {
+		out, err = t.in.store.PublishMessagesTx(ctx, t.in.tx, now, all)
+	} else {
+		out, err = t.store.PublishMessages(ctx, now, all)
+	}
 	told.published(all, out, err)
 	if err != nil {
 		return nil, refusedID(err, publications)
+	}
+	if t.in != nil {
+		return out, nil // which may not commit
 	}
 	for i := range out {
 		t.queue.events.tellEnqueued(now, all[i].Jobs, out[i].Jobs)
 	}
 	return out, nil
-}
-
-// PublishTx implements [door.Topics].
-func (t *topics) PublishTx(ctx context.Context, tx *sql.Tx, publications []publication) ([]storage.PublishResult, error) {
-	if tx == nil {
-		return nil, &FieldError{Field: "tx", Limit: "must not be nil"}
-	}
-	now, all, told, err := t.prepare(ctx, publications)
-	if err != nil || len(all) == 0 {
-		return nil, err
-	}
-	out, err := t.store.PublishMessagesTx(ctx, tx, now, all)
-	told.published(all, out, err)
-	return out, refusedID(err, publications)
 }
 
 // refusedID names the field if a message of another topic has the ID of one.

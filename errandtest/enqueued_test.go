@@ -117,7 +117,7 @@ func TestRequireEnqueuedTx(t *testing.T) {
 		tx, err := db.BeginTx(context.Background(), nil)
 		check(t, err)
 		wantFailure(t, func(t testing.TB) { errandtest.RequireNoneTx[SendEmail](t, q, tx) }, "database")
-		wantFailure(t, func(t testing.TB) { errandtest.RequireNoneTx[SendEmail](t, q, nil) }, "tx must not be nil")
+		wantFailure(t, func(t testing.TB) { errandtest.RequireNoneTx[SendEmail](t, q, nil) }, "tx nil: must not be nil")
 		check(t, tx.Rollback())
 		check(t, db.Close())
 	})

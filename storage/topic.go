@@ -17,15 +17,6 @@ type Topics interface {
 	// Family and the CreatedAt that it was first written with.
 	PutEntries(ctx context.Context, now time.Time, entries []Entry) (revision int64, err error)
 
-	// PutEntriesTx, EntryTx and EntriesTx are PutEntries, Entry and Entries inside tx: what is
-	// written is there if tx commits, and what is read is as tx sees it. No other transaction
-	// writes from the first of these calls on until tx has ended. A Revision that was given in
-	// a tx which did not commit may be given again. They return [ErrWrongDatabase] for a
-	// transaction on another database.
-	PutEntriesTx(ctx context.Context, tx any, now time.Time, entries []Entry) (revision int64, err error)
-	EntryTx(ctx context.Context, tx any, class, name string) (Entry, error)
-	EntriesTx(ctx context.Context, tx any, class, family, after string, limit int) (entries []Entry, revision int64, err error)
-
 	// Entry returns an entry, or [ErrNotFound].
 	Entry(ctx context.Context, class, name string) (Entry, error)
 
@@ -41,10 +32,6 @@ type Topics interface {
 	// From, and [ErrNotFound] if a message that must be there is not. Jobs are inserted
 	// as by Enqueue; a job that it would refuse refuses the call.
 	PublishMessages(ctx context.Context, now time.Time, publications []Publication) ([]PublishResult, error)
-
-	// PublishMessagesTx is PublishMessages inside tx: what it wrote is there if tx commits.
-	// It returns [ErrWrongDatabase] for a transaction on another database.
-	PublishMessagesTx(ctx context.Context, tx any, now time.Time, publications []Publication) ([]PublishResult, error)
 
 	// Message returns a message, or [ErrNotFound]. One without a KeepUntil is deleted in
 	// the transaction that deletes the last of its jobs, or that has published it without

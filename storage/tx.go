@@ -36,6 +36,18 @@ type TxEnqueuer interface {
 	// [Applied], or after an error, tx cannot commit any more. It returns [ErrWrongDatabase]
 	// for a transaction on another database.
 	CheckpointTx(ctx context.Context, tx any, c Checkpoint) (ItemResult, error)
+	// PublishMessagesTx is PublishMessages inside tx: what it wrote is there if tx commits.
+	// It returns [ErrWrongDatabase] for a transaction on another database. This and the next three
+	// are called only if the Store is a [Topics].
+	PublishMessagesTx(ctx context.Context, tx any, now time.Time, publications []Publication) ([]PublishResult, error)
+	// PutEntriesTx, EntryTx and EntriesTx are PutEntries, Entry and Entries inside tx: what is
+	// written is there if tx commits, and what is read is as tx sees it. No other transaction
+	// writes from the first of these calls on until tx has ended. A Revision that was given in
+	// a tx which did not commit may be given again. They return [ErrWrongDatabase] for a
+	// transaction on another database.
+	PutEntriesTx(ctx context.Context, tx any, now time.Time, entries []Entry) (revision int64, err error)
+	EntryTx(ctx context.Context, tx any, class, name string) (Entry, error)
+	EntriesTx(ctx context.Context, tx any, class, family, after string, limit int) (entries []Entry, revision int64, err error)
 	// SpoilTx has tx never commit, whoever ignores err. It changes nothing in a transaction on
 	// another database whose type is not that of the Store.
 	SpoilTx(tx any, err error)

@@ -74,7 +74,11 @@ func (t *Topics) Publish(ctx context.Context, topic string, m Message) (Publishe
 // the subscriptions that were committed before, and those that tx has made.
 func (t *Topics) PublishTx(ctx context.Context, tx *sql.Tx, topic string, m Message) (Published, error) {
 	return first(t.publish(ctx, tx, topic, []Message{m}, only, func(ctx context.Context, p []door.Publication[errand.NewJob]) ([]storage.PublishResult, error) {
-		return t.door.PublishTx(ctx, tx, p)
+		in, err := door.TopicsTx[errand.NewJob](t.queue, tx)
+		if err != nil {
+			return nil, err
+		}
+		return in.Publish(ctx, p)
 	}))
 }
 

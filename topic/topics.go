@@ -78,7 +78,7 @@ type Topics struct {
 // does: tx may not commit. Its callers take no turns with those of t: they keep others from
 // writing anyway, and a turn that waits for them would be waited for.
 func (t *Topics) inside(tx *sql.Tx) (*Topics, error) {
-	in, err := t.door.Within(tx)
+	in, err := door.TopicsTx[errand.NewJob](t.queue, tx)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,11 @@ func publishing(p part, v *voice) error {
 		}
 		if n%3 == 0 {
 			err = q.Tx(ctx, func(tx *sql.Tx) error {
-				_, err := topics.PublishTx(ctx, tx, []door.Publication[errand.NewJob]{m})
+				in, err := door.TopicsTx[errand.NewJob](q, tx)
+				if err != nil {
+					return err
+				}
+				_, err = in.Publish(ctx, []door.Publication[errand.NewJob]{m})
 				return err
 			})
 		} else {

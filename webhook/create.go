@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/storage"
 )
 
@@ -88,7 +89,7 @@ func (h *Webhooks) CreateTx(ctx context.Context, tx *sql.Tx, e Endpoint, secret 
 // inside returns h as it is inside tx. It remembers nothing of what h does, and h nothing of what it
 // does: tx may not commit.
 func (h *Webhooks) inside(tx *sql.Tx) (*Webhooks, error) {
-	topics, err := h.topics.Within(tx)
+	topics, err := door.TopicsTx[errand.NewJob](h.queue, tx)
 	if err != nil {
 		return nil, err
 	}

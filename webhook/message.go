@@ -128,7 +128,11 @@ func (h *Webhooks) SendAllTx(ctx context.Context, tx *sql.Tx, m Message) (Sent, 
 
 func (h *Webhooks) publishIn(tx *sql.Tx) publishFunc {
 	return func(ctx context.Context, p []door.Publication[errand.NewJob]) ([]storage.PublishResult, error) {
-		return h.topics.PublishTx(ctx, tx, p)
+		in, err := door.TopicsTx[errand.NewJob](h.queue, tx)
+		if err != nil {
+			return nil, err
+		}
+		return in.Publish(ctx, p)
 	}
 }
 

@@ -105,7 +105,7 @@ func TestTopics_PublishTx(t *testing.T) {
 	oops := errors.New("oops")
 	for _, fails := range []error{oops, nil} {
 		err := q.Tx(ctx, func(tx *sql.Tx) error {
-			if _, err := all.PublishTx(ctx, tx, []door.Publication[errand.NewJob]{delivery("a", 2)}); err != nil {
+			if _, err := must(door.TopicsTx[errand.NewJob](q, tx)).Publish(ctx, []door.Publication[errand.NewJob]{delivery("a", 2)}); err != nil {
 				return err
 			}
 			return fails
@@ -118,7 +118,7 @@ func TestTopics_PublishTx(t *testing.T) {
 			t.Errorf("after a transaction that ended with %v: %v", fails, err)
 		}
 	}
-	if _, err := all.PublishTx(ctx, nil, nil); !errors.Is(err, errand.ErrInvalid) {
+	if _, err := door.TopicsTx[errand.NewJob](q, nil); !errors.Is(err, errand.ErrInvalid) {
 		t.Errorf("without a transaction: %v", err)
 	}
 }

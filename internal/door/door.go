@@ -1,7 +1,8 @@
 // Package door is how the packages topic and webhook keep what is theirs in the file of a
 // queue: messages, which jobs deliver, and entries, which are small documents such as a
-// subscription or an endpoint. Applications use those packages instead. Package errandtest
-// reads jobs by it in a transaction.
+// subscription or an endpoint. Applications use those packages instead. By it the packages of
+// stores offer transactions that are no [database/sql.Tx], see [Tx], and package errandtest
+// reads jobs in a transaction.
 //
 // The root installs what opens the door of a queue. So the door is no part of its API. Names
 // of options and errors are those of the root.
@@ -9,7 +10,6 @@ package door
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
@@ -27,12 +27,6 @@ type Topics[J any] interface {
 	// CheckQueue returns a FieldError for a field with the name of a queue that Publish would refuse in
 	// jobs: it is malformed, or Options.Strict is set and Options.Queues does not list it.
 	CheckQueue(field, queue string) error
-	// Within returns the door as it is inside a transaction of the application on the queue's
-	// file: its Entry, Entries, PutEntries and Configure read and write there, so that what
-	// they write is there if tx commits. Nobody else writes from the first of these calls on until
-	// tx has ended. What was read must not be remembered for longer than tx: a revision is
-	// given again if tx does not commit. See Queue.EnqueueTx.
-	Within(tx *sql.Tx) (Topics[J], error)
 	// Configure sets settings of a queue, which are valid. One that is zero is not set any more.
 	Configure(ctx context.Context, queue string, set storage.Settings) error
 	// PutEntries writes entries in one transaction, or deletes those with Delete set, all of
@@ -53,9 +47,6 @@ type Topics[J any] interface {
 	// Queue.EnqueueMany are. It takes at most 1,000 publications, with at most 10,000 jobs
 	// and 64 MiB together. A duplicate is a result, not an error.
 	Publish(ctx context.Context, publications []Publication[J]) ([]storage.PublishResult, error)
-	// PublishTx is Publish inside a transaction of the application on the queue's
-	// file: what it writes exists if tx commits. See Queue.EnqueueTx.
-	PublishTx(ctx context.Context, tx *sql.Tx, publications []Publication[J]) ([]storage.PublishResult, error)
 	// Message returns a message, or ErrNotFound.
 	Message(ctx context.Context, id string) (storage.Message, error)
 	// MessageWith returns a message, or ErrNotFound, and the revisions of up to four entries as
@@ -93,50 +84,91 @@ type Publication[J any] struct {
 	Jobs []J
 }
 
-var (
-	open   func(queue any) (any, error)
-	jobsTx func(ctx context.Context, queue any, tx *sql.Tx, kind string) (any, error)
-)
-
-// InstallJobsTx says how the jobs of a queue are read in a transaction. The root calls it as
-// it is initialized.
-func InstallJobsTx(f func(ctx context.Context, queue any, tx *sql.Tx, kind string) (any, error)) {
-	jobsTx = f
+// Tx is a queue inside a transaction of the application on its database: what the calls write is
+// there if the transaction commits. The transaction is of the type that the queue's store takes. The
+// methods of the root that take a [database/sql.Tx] are these. J is the root's NewJob.
+type Tx[J any] interface {
+	// Enqueue is Queue.EnqueueTx.
+	Enqueue(ctx context.Context, job J) (storage.Enqueued, error)
+	// Cancel is Queue.CancelTx.
+	Cancel(ctx context.Context, id storage.ID) (storage.State, error)
+	// Complete and Checkpoint are Job.CompleteTx and Job.CheckpointTx, of the job that Within was
+	// given. Given a queue, they return ErrNoAttempt.
+	Complete(ctx context.Context) error
+	Checkpoint(ctx context.Context, v any) error
+	// Topics returns the door of the queue as it is inside the transaction: its Entry, Entries,
+	// PutEntries, Configure and Publish read and write there. From the first call of one of the
+	// former four on, nobody else writes until the transaction has ended. What was read must not be
+	// remembered for longer than that: a revision is given again if the transaction does not
+	// commit. Topics returns ErrUnsupportedDB if the queue's store keeps no messages.
+	Topics() (Topics[J], error)
 }
 
-// JobsTx returns the jobs of a kind as a transaction of the application on the queue's file
-// sees them, for package errandtest. J is the root's JobInfo.
-func JobsTx[J any](ctx context.Context, queue any, tx *sql.Tx, kind string) ([]J, error) {
-	if jobsTx == nil {
+// root is how the root opens its doors.
+var root struct {
+	open   func(queue any) (any, error)
+	within func(of, tx any) (any, error)
+}
+
+// Install says how the door of a queue is opened, and that of a queue or of a job inside a
+// transaction. The root calls it as it is initialized.
+func Install(open func(queue any) (any, error), within func(of, tx any) (any, error)) {
+	root.open, root.within = open, within
+}
+
+// Open returns the door of a queue of the root. It returns ErrUnsupportedDB if the queue's
+// store keeps no messages.
+func Open[J any](queue any) (Topics[J], error) {
+	if root.open == nil {
 		return nil, errNoRoot(queue)
 	}
-	all, err := jobsTx(ctx, queue, tx, kind)
+	return as[Topics[J]](root.open(queue))
+}
+
+// Within returns a queue of the root inside a transaction; of is the queue, or a job that a worker of the
+// queue runs. It returns a FieldError for a nil tx, and ErrUnsupportedDB if the queue's store
+// takes part in no transactions. A tx of a type that the store does not take is for its calls a
+// transaction on another database.
+func Within[J any](of, tx any) (Tx[J], error) {
+	if root.within == nil {
+		return nil, errNoRoot(of)
+	}
+	return as[Tx[J]](root.within(of, tx))
+}
+
+// TopicsTx returns the door of a queue inside a transaction, see [Tx].
+func TopicsTx[J any](queue, tx any) (Topics[J], error) {
+	in, err := Within[J](queue, tx)
 	if err != nil {
 		return nil, err
 	}
-	return all.([]J), nil
+	return in.Topics()
+}
+
+// JobsTx returns the jobs of a kind as a transaction of the application on the queue's file
+// sees them, for package errandtest. I is the root's JobInfo.
+func JobsTx[I any](ctx context.Context, queue, tx any, kind string) ([]I, error) {
+	if root.within == nil {
+		return nil, errNoRoot(queue)
+	}
+	in, err := as[interface {
+		Jobs(ctx context.Context, kind string) ([]I, error)
+	}](root.within(queue, tx))
+	if err != nil {
+		return nil, err
+	}
+	return in.Jobs(ctx, kind)
 }
 
 func errNoRoot(queue any) error {
 	return fmt.Errorf("errand: %T is no queue: package errand is not in this program", queue)
 }
 
-// Install says how the door of a queue is opened. The root calls it as it is initialized.
-func Install(f func(queue any) (any, error)) { open = f }
-
-// Open returns the door of a queue of the root. It returns ErrUnsupportedDB if the queue's
-// store keeps no messages.
-func Open[J any](queue any) (Topics[J], error) {
-	if open == nil {
-		return nil, errNoRoot(queue)
+// as returns a door of the root as what the caller takes it for.
+func as[D any](door any, err error) (D, error) {
+	own, ok := door.(D)
+	if err == nil && !ok {
+		err = fmt.Errorf("errand: %T is no %T", door, &own)
 	}
-	door, err := open(queue)
-	if err != nil {
-		return nil, err
-	}
-	topics, ok := door.(Topics[J])
-	if !ok {
-		return nil, fmt.Errorf("errand: a queue has no jobs of %T", *new(J))
-	}
-	return topics, nil
+	return own, err
 }

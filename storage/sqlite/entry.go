@@ -91,7 +91,7 @@ func workOfEntries(entries []storage.Entry) (work int, ends bool) {
 	return work, ends
 }
 
-// PutEntriesTx implements [storage.Topics].
+// PutEntriesTx implements [storage.TxEnqueuer].
 func (s *Store) PutEntriesTx(ctx context.Context, in any, now time.Time, entries []storage.Entry) (revision int64, err error) {
 	if len(entries) == 0 {
 		return 0, s.idle(ctx)
@@ -189,7 +189,7 @@ func (s *Store) Entry(ctx context.Context, class, name string) (storage.Entry, e
 	return row.entry(), nil
 }
 
-// EntryTx implements [storage.Topics].
+// EntryTx implements [storage.TxEnqueuer].
 func (s *Store) EntryTx(ctx context.Context, in any, class, name string) (storage.Entry, error) {
 	var row entryRow
 	found := false
@@ -256,7 +256,7 @@ func (s *Store) Entries(ctx context.Context, class, family, after string, limit 
 	return entries, revision, nil
 }
 
-// EntriesTx implements [storage.Topics].
+// EntriesTx implements [storage.TxEnqueuer].
 func (s *Store) EntriesTx(ctx context.Context, in any, class, family, after string, limit int) (entries []storage.Entry, revision int64, err error) {
 	err = s.inside(ctx, in, 0, false, func(t *tx) error {
 		text, args := sqlEntries, []any{class, after, max(limit, 0)}

@@ -76,7 +76,7 @@ func (s *Store) PublishMessages(ctx context.Context, now time.Time, publications
 	return answer.out, nil
 }
 
-// PublishMessagesTx implements [storage.Topics].
+// PublishMessagesTx implements [storage.TxEnqueuer].
 func (s *Store) PublishMessagesTx(ctx context.Context, in any, now time.Time, publications []storage.Publication) (out []storage.PublishResult, err error) {
 	if len(publications) == 0 {
 		return nil, s.idle(ctx)

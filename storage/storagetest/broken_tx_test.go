@@ -242,6 +242,11 @@ var txFaults = []fault{
 			return state, err
 		}
 	})},
+	{"any transaction will do for entries", "tx_wrong", transacting(func(in *instance, b *faultyTx) {
+		b.putTx = func(ctx context.Context, _ any, now time.Time, entries []storage.Entry) (int64, error) {
+			return in.PutEntries(ctx, now, entries)
+		}
+	})},
 	{"any transaction will do", "tx_wrong", transacting(func(in *instance, b *faultyTx) {
 		b.enqueueTx = func(ctx context.Context, tx any, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 			if _, ok := tx.(*transaction); !ok {

@@ -10,11 +10,7 @@ import (
 
 var txCases = []testCase{
 	{"tx_entries", `PutEntriesTx, EntryTx and EntriesTx are PutEntries, Entry and Entries inside tx: what is written is there if tx commits, and what is read is as tx sees it.`, func(f *fixture) {
-		f.transacts(f.s)
-		s, ok := f.s.(storage.Topics)
-		if !ok {
-			f.Skip("the store is no storage.Topics")
-		}
+		s, topics := f.transacts(f.s), f.topics(f.s)
 		entry := storage.Entry{Class: "topic", Name: "orders", Family: "orders", Doc: []byte("{}")}
 		put := func(tx any) {
 			revision, err := s.PutEntriesTx(f.ctx, tx, f.now, []storage.Entry{entry})
@@ -25,7 +21,7 @@ var txCases = []testCase{
 			if all, of, err := s.EntriesTx(f.ctx, tx, entry.Class, entry.Family, "", 10); err != nil || len(all) != 1 || of != revision {
 				f.Errorf("EntriesTx returned %+v, %d, %v; want revision %d", all, of, err, revision)
 			}
-			if _, err := s.Entry(f.ctx, entry.Class, entry.Name); !errors.Is(err, storage.ErrNotFound) {
+			if _, err := topics.Entry(f.ctx, entry.Class, entry.Name); !errors.Is(err, storage.ErrNotFound) {
 				f.Errorf("before the commit Entry returned %v", err)
 			}
 			if _, err := s.PutEntriesTx(f.ctx, tx, f.now, []storage.Entry{entry}); !errors.Is(err, storage.ErrStale) {
@@ -34,12 +30,12 @@ var txCases = []testCase{
 		}
 		for way, vanishes := range f.vanishes() {
 			vanishes(f.s, put)
-			if _, err := s.Entry(f.ctx, entry.Class, entry.Name); !errors.Is(err, storage.ErrNotFound) {
+			if _, err := topics.Entry(f.ctx, entry.Class, entry.Name); !errors.Is(err, storage.ErrNotFound) {
 				f.Errorf("after %s Entry returned %v", way, err)
 			}
 		}
 		f.commits(f.s, put)
-		if e, err := s.Entry(f.ctx, entry.Class, entry.Name); err != nil || string(e.Doc) != "{}" || e.Family != "orders" {
+		if e, err := topics.Entry(f.ctx, entry.Class, entry.Name); err != nil || string(e.Doc) != "{}" || e.Family != "orders" {
 			f.Errorf("Entry returned %+v, %v", e, err)
 		}
 	}},
@@ -193,9 +189,21 @@ FinishTx and LookTx return [ErrWrongDatabase] for a transaction on another datab
 				return err
 			},
 		}
-		if topics, ok := f.s.(storage.Topics); ok {
+		if _, ok := f.s.(storage.Topics); ok {
 			calls["PublishMessagesTx"] = func(tx any) error {
-				_, err := topics.PublishMessagesTx(f.ctx, tx, f.now, []storage.Publication{published("a", newJob())})
+				_, err := s.PublishMessagesTx(f.ctx, tx, f.now, []storage.Publication{published("a", newJob())})
+				return err
+			}
+			calls["PutEntriesTx"] = func(tx any) error {
+				_, err := s.PutEntriesTx(f.ctx, tx, f.now, []storage.Entry{{Class: "topic", Name: "orders", Doc: []byte("{}")}})
+				return err
+			}
+			calls["EntryTx"] = func(tx any) error {
+				_, err := s.EntryTx(f.ctx, tx, "topic", "orders")
+				return err
+			}
+			calls["EntriesTx"] = func(tx any) error {
+				_, _, err := s.EntriesTx(f.ctx, tx, "topic", "", "", 1)
 				return err
 			}
 		}
@@ -248,8 +256,8 @@ FinishTx and LookTx return [ErrWrongDatabase] for a transaction on another datab
 	}},
 
 	{"tx_publish", `PublishMessagesTx is PublishMessages inside tx: what it wrote is there if tx commits.`, func(f *fixture) {
-		f.transacts(f.s)
-		s := f.topics(f.s)
+		s := f.transacts(f.s)
+		f.topics(f.s)
 		publish := func(tx any) {
 			f.Helper()
 			_, err := s.PublishMessagesTx(f.ctx, tx, f.now, []storage.Publication{published("a", newJob())})

@@ -44,7 +44,7 @@ func (in *instance) PutEntries(ctx context.Context, now time.Time, entries []sto
 	return m.putEntries(now, entries)
 }
 
-// PutEntriesTx implements [storage.Topics].
+// PutEntriesTx implements [storage.TxEnqueuer].
 func (in *instance) PutEntriesTx(ctx context.Context, tx any, now time.Time, entries []storage.Entry) (revision int64, err error) {
 	err = in.inside(ctx, tx, func(t *transaction, own *instance) error {
 		revision, err = own.m.putEntries(now, entries)
@@ -94,7 +94,7 @@ func (in *instance) Entry(ctx context.Context, class, name string) (storage.Entr
 	return m.entry(class, name)
 }
 
-// EntryTx implements [storage.Topics].
+// EntryTx implements [storage.TxEnqueuer].
 func (in *instance) EntryTx(ctx context.Context, tx any, class, name string) (e storage.Entry, err error) {
 	err = in.inside(ctx, tx, func(_ *transaction, own *instance) error {
 		e, err = own.m.entry(class, name)
@@ -123,7 +123,7 @@ func (in *instance) Entries(ctx context.Context, class, family, after string, li
 	return out, revision, nil
 }
 
-// EntriesTx implements [storage.Topics].
+// EntriesTx implements [storage.TxEnqueuer].
 func (in *instance) EntriesTx(ctx context.Context, tx any, class, family, after string, limit int) (out []storage.Entry, revision int64, err error) {
 	err = in.inside(ctx, tx, func(_ *transaction, own *instance) error {
 		out, revision = own.m.entriesOf(class, family, after, limit)

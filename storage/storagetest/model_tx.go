@@ -227,7 +227,7 @@ func (in *instance) EnqueueTx(ctx context.Context, tx any, now time.Time, jobs [
 	return out, err
 }
 
-// PublishMessagesTx implements [storage.Topics].
+// PublishMessagesTx implements [storage.TxEnqueuer].
 func (in *instance) PublishMessagesTx(ctx context.Context, tx any, now time.Time, publications []storage.Publication) (out []storage.PublishResult, err error) {
 	err = in.inside(ctx, tx, func(t *transaction, own *instance) error {
 		published, a, err := own.m.publishAll(now, publications)
