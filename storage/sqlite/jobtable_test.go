@@ -4,6 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,5 +152,43 @@ func TestJob_InsertAll(t *testing.T) {
 		if err != nil || got != [3]int64{job.Retry, job.Crashes, job.Snoozes} {
 			t.Errorf("read %v, %v: want that of %+v", got, err, job)
 		}
+	}
+}
+
+// Each text that changes the table of live jobs is in jobtable.go, where apply runs it with
+// all that belongs to the change. The texts of backup.go change a copy.
+func TestJobs_OneDoor(t *testing.T) {
+	const most = 17 // it only falls
+	change := regexp.MustCompile(`(?i)\b(UPDATE|INSERT INTO|DELETE FROM)\s+main\.errand_job\b`)
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := 0
+	var others []string
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") || name == "backup.go" {
+			continue
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			lit, ok := n.(*ast.BasicLit)
+			if !ok || lit.Kind != token.STRING || !change.MatchString(lit.Value) {
+				return true
+			}
+			if name == "jobtable.go" {
+				behind++
+			} else {
+				others = append(others, set.Position(lit.Pos()).String())
+			}
+			return true
+		})
+	}
+	if len(others) != most || behind == 0 {
+		t.Errorf("%d texts outside of jobtable.go change jobs: want %d, and it falls with each that moves\n%s", len(others), most, strings.Join(others, "\n"))
 	}
 }
