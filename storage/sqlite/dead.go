@@ -400,7 +400,6 @@ func (t *tx) leaseUrgent(x *storage.Exchange, at, until int64, late *tooLate) (o
 	var id, lane int64
 	var ids, lanes []int64
 	err = t.each(sqlUrgent, nil, []any{&id, &lane}, func() { ids, lanes = append(ids, id), append(lanes, lane) })
-	var held []facts
 	for i := 0; err == nil && i < len(ids) && len(out) < x.Urgent && bytes < storage.LeaseBytes; i++ {
 		var name storage.Lane
 		if name, err = t.laneName(lanes[i]); err != nil {
@@ -431,12 +430,8 @@ func (t *tx) leaseUrgent(x *storage.Exchange, at, until int64, late *tooLate) (o
 		if err = t.leaseRow(&l, &r, holder, until, true); err != nil {
 			break
 		}
-		t.stmts.lineups.stir(r.Lane) // which does not expect it
 		l.Urgent = true
-		out, held, bytes = append(out, l), append(held, r.facts), bytes+l.Bytes()
-	}
-	if len(out) > 0 {
-		t.after = append(t.after, func() { t.store.self.hold(out, held) })
+		out, bytes = append(out, l), bytes+l.Bytes()
 	}
 	return out, bytes, err
 }

@@ -12,18 +12,13 @@ import (
 )
 
 const (
-	// until always changes, for that is what observers see of a holder's life,
-	// even if the clock stands still.
-	sqlExtend = `UPDATE main.errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
-	sqlNext   = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
+	sqlNext = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
 	// Limits are no parameters: SQLite plans by their value, and would prepare
 	// the statement again each time it is bound. The order in which rows are
 	// updated and returned does not matter.
 	sqlPromote = `UPDATE main.errand_job SET state = 2 WHERE id IN
 (SELECT id FROM main.errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000)
 RETURNING CASE WHEN options & 1 THEN -id ELSE lane END`
-	sqlLease = `UPDATE main.errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1
-WHERE id = ? AND state = 2`
 	sqlPayload = `SELECT headers, args FROM main.errand_payload WHERE job = ?1`
 )
 
@@ -140,14 +135,14 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 }
 
 func (t *tx) extend(l storage.Lease, until int64) (storage.ItemResult, error) {
-	var cancelling bool
-	err := t.row(sqlExtend, []any{l.Key, l.Token, until}, &cancelling)
+	d := delta{change: setUntil, was: facts{ID: l.Key, Token: l.Token}, until: until}
+	found, err := t.apply(&d)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return t.notHeld(l)
 	case err != nil:
 		return 0, err
-	case cancelling:
+	case !found:
+		return t.notHeld(l)
+	case d.cancelling:
 		return storage.Cancelling, nil
 	}
 	return storage.Applied, nil
@@ -229,7 +224,7 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, allowed 
 	if rows, err = t.inTime(rows, x, at, late); err != nil || len(rows) == 0 {
 		return nil, kept, err
 	}
-	g := &granting{tx: t, holder: holder, until: until, at: at, hurry: t.mayHurry(), allowance: allowed}
+	g := &granting{tx: t, holder: holder, until: until, at: at, first: len(t.stmts.leased), allowance: allowed}
 	if err = g.leaseAll(x, rows, left, k); err != nil {
 		return nil, 0, err
 	}
@@ -237,41 +232,27 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, allowed 
 		kept = earlier(kept, at)
 	}
 	if l.ajar > 0 {
-		err = t.letThrough(l, g.out, g.held, until, at)
+		err = t.letThrough(l, g.out, t.stmts.leased[g.first:], until, at)
 	}
 	return g.out, kept, err
 }
 
-// leaseRow leases the job of a row, which may be urgent with hurry, and fills in l.
-func (t *tx) leaseRow(l *storage.Leased, r *jobRow, holder, until any, hurry bool) error {
+// leaseRow leases the job of a row, and fills in l.
+func (t *tx) leaseRow(l *storage.Leased, r *jobRow, holder, until any, outOfTurn bool) error {
+	d := delta{change: setLease, was: r.facts, row: r, holder: holder, until: until, outOfTurn: outOfTurn}
 	l.Previous = r.Token
-	from, text := ready, sqlLease
-	if r.State == blocked { // its head brings it
-		from, text = blocked, sqlLeaseBlocked
-	}
 	r.State, r.Token = running, t.token()
 	r.Attempt++
-	n, err := t.execCount(text, r.Token, holder, until, r.ID)
-	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: job %d is not ready: an index has it as ready", storage.ErrCorrupt, r.ID)
-	}
-	if err == nil && hurry {
-		err = t.calm(r.ID)
-	}
-	if err == nil && r.option != nil && r.option.StartBy|r.option.Deadline != 0 {
-		_, err = t.exec(sqlRuns, r.ID)
-	}
-	if err != nil {
-		return err
-	}
-	t.move(r.Lane, from, running)
 	if err := t.fill(l, r); err != nil {
 		return err
 	}
-	if n := l.Weight(); n > 0 {
-		t.counts[laneState{r.Lane, bytesNumber}] -= int64(n)
+	r.Size = int64(l.Weight())
+	d.was.Size = r.Size
+	found, err := t.apply(&d)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: job %d is not ready: an index has it as ready", storage.ErrCorrupt, r.ID)
 	}
-	return nil
+	return err
 }
 
 // fill fills in what a worker gets of a row, with its args from wherever they are.

@@ -203,8 +203,7 @@ func (t *tx) handTo(to *handoff, r *jobRow) error {
 		return err
 	}
 	to.jobs = append(to.jobs, l)
-	held := r.facts
-	t.after = append(t.after, func() { t.store.self.hold([]storage.Leased{l}, []facts{held}) })
+	t.stmts.leased = append(t.stmts.leased, r.facts)
 	return nil
 }
 

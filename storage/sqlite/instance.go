@@ -248,11 +248,15 @@ func (in *instance) runs() bool {
 }
 
 // hold keeps what finishing the new leases needs, so that it need not be read then.
-func (in *instance) hold(leases []storage.Leased, jobs []facts) {
+// hold remembers what jobs that were leased have.
+func (in *instance) hold(jobs []facts) {
+	if len(jobs) == 0 {
+		return
+	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for i, l := range leases {
-		in.held[l.Token] = jobs[i]
+	for _, f := range jobs {
+		in.held[f.Token] = f
 	}
 }
 

@@ -10,6 +10,14 @@ import (
 )
 
 const (
+	sqlLease = `UPDATE main.errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1
+WHERE id = ? AND state = 2`
+	sqlLeaseBlocked = `UPDATE main.errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1, delay = 0
+WHERE id = ? AND state = 7`
+	// until always changes, for that is what observers see of a holder's life,
+	// even if the clock stands still.
+	sqlExtend = `UPDATE main.errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
+
 	sqlDropJob = `DELETE FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
 	sqlKeep    = `INSERT INTO main.errand_finished (` + carriedColumns + `, attempt, snoozes, crashes, state, ended_at, purge_at, error)
 SELECT ` + carriedColumns + `, attempt + ?, snoozes, crashes * ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
@@ -40,6 +48,115 @@ var (
 func insertJob(columns string) string {
 	marks := strings.Repeat(", ?", strings.Count(columns, ",")+1)
 	return `INSERT INTO main.errand_job (` + columns + `) VALUES (` + marks[2:] + `)`
+}
+
+// change is what a delta sets, and so by which statement.
+type change uint8
+
+const (
+	// setLease has a job run that is ready, or blocked behind one that is leased with it.
+	setLease change = iota + 1
+
+	// The next leave a job in its state.
+
+	setUntil // of a lease
+)
+
+// delta is a change of errand_job, which [tx.apply] makes. Its statement sets nothing else
+// than what changes: a wide one would cost each job.
+type delta struct {
+	change change
+	// was is the job as it is, as far as it is known. Key, token and state are the fence, as
+	// far as the statement has them.
+	was facts
+	row *jobRow // the job as it comes to be
+
+	holder, until any  // of a lease; interfaces, made once for many
+	outOfTurn     bool // the lineups do not expect the lease
+
+	cancelling bool // out: the job was asked to stop
+}
+
+// back is where statements return what a row has: memory that changes share.
+type back struct {
+	jobRow
+	cancelling bool
+}
+
+// apply makes a change of errand_job, with all that belongs to it: what is counted and
+// remembered of the job, what few jobs have, and who is told. Nothing else writes to that
+// table. It reports whether the job was there, as the change says.
+func (t *tx) apply(d *delta) (found bool, err error) {
+	if found, err = t.write(d); err != nil || !found || d.change >= setUntil {
+		return found, err
+	}
+	r, from := d.row, d.was.State
+	to := r.State
+	if from == ready && to != ready && t.mayHurry() {
+		if err := t.calm(r.ID); err != nil {
+			return false, err
+		}
+	}
+	if from.waits() != to.waits() {
+		if err := errors.Join(t.weigh(&d.was, -1), t.weigh(&r.facts, 1)); err != nil {
+			return false, err
+		}
+	}
+	t.move(r.Lane, from, to)
+	if to == running {
+		return true, t.runs(d)
+	}
+	return true, nil
+}
+
+// write runs the statement of a change.
+func (t *tx) write(d *delta) (found bool, err error) {
+	var n int64
+	r, was := d.row, &d.was
+	switch d.change {
+	case setLease:
+		text := sqlLease
+		if was.State == blocked {
+			text = sqlLeaseBlocked
+		}
+		n, err = t.execCount(text, r.Token, d.holder, d.until, r.ID)
+	case setUntil:
+		b := t.returned()
+		err = t.row(sqlExtend, []any{was.ID, was.Token, d.until}, &b.cancelling)
+		d.cancelling = b.cancelling
+		n = 1
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return n > 0, err
+}
+
+// returned returns where a statement may return what a row has, until the next one does.
+func (t *tx) returned() *back {
+	if t.stmts == nil {
+		return &back{}
+	}
+	return &t.stmts.back
+}
+
+// runs is the part of apply for a job that begins to run.
+func (t *tx) runs(d *delta) error {
+	r := d.row
+	t.stmts.leased = append(t.stmts.leased, r.facts)
+	if d.outOfTurn {
+		t.stmts.lineups.stir(r.Lane)
+	}
+	if r.option != nil && r.option.StartBy|r.option.Deadline != 0 {
+		if _, err := t.exec(sqlRuns, r.ID); err != nil {
+			return err
+		}
+	}
+	if d.was.State == blocked {
+		_, err := t.exec(sqlSetRole, r.ID, roleHead)
+		return err
+	}
+	return nil
 }
 
 // enter puts a job into errand_job, as scheduled, ready or blocked, unless another job

@@ -38,7 +38,9 @@ type statements struct {
 	args   []driver.NamedValue // reused, as the next two
 	values []driver.Value
 	heads  [headColumns]driver.Value
-	left   []int // see toLease
+	left   []int   // see toLease
+	leased []facts // of the jobs that the transaction has leased
+	back   back
 	merged []jobRow
 }
 

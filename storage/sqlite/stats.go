@@ -166,7 +166,7 @@ func (t *tx) flushLasts() error {
 // times. Of other jobs it does nothing: a job that is handed over and ends, and is not
 // kept, need not change the numbers of its lane, whose page a commit would write.
 func (t *tx) weigh(f *facts, sign int64) error {
-	if f.State != scheduled && f.State != ready && f.State != blocked {
+	if !f.State.waits() {
 		return nil
 	}
 	size := f.Size

@@ -12,8 +12,6 @@ const (
 	// In the order of keys; a group is blocked from its first member on, see settleOrder.
 	sqlNextBlocked = `SELECT ` + wideColumns + `, state, delay FROM main.errand_option o CROSS JOIN main.errand_job j ON j.id = o.job
 WHERE group_key = ?1 AND role = 1 AND job > ?2 ORDER BY job LIMIT 1`
-	sqlLeaseBlocked = `UPDATE main.errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1, delay = 0
-WHERE id = ? AND state = 7`
 )
 
 // calls are those for which a merge leases jobs, see [storage.Want.ByGroup].
@@ -84,10 +82,9 @@ func (c *calls) leftOf(left []int) []int {
 type granting struct {
 	*tx
 	out           []storage.Leased
-	held          []facts // of each of out
-	holder, until any     // made an interface once
+	holder, until any // made an interface once
 	at            int64
-	hurry         bool // a job may be urgent
+	first         int // of out, in stmts.leased
 	allowance
 	cut bool // jobs that are wanted were left, as there is no room for more
 }
@@ -102,8 +99,7 @@ func (g *granting) full() bool { return g.bytes >= storage.LeaseBytes || len(g.o
 // leaseAll leases the jobs of rows, up to [storage.LeaseBytes], and what they bring. left
 // is what each want has room for.
 func (g *granting) leaseAll(x *storage.Exchange, rows []jobRow, left []int, k *tokens) error {
-	g.out, g.held = make([]storage.Leased, 0, len(rows)), make([]facts, 0, len(rows))
-	g.after = append(g.after, func() { g.store.self.hold(g.out, g.held) })
+	g.out = make([]storage.Leased, 0, len(rows))
 	for i := range rows {
 		r := &rows[i]
 		err := g.lease(r)
@@ -126,11 +122,9 @@ func (g *granting) leaseAll(x *storage.Exchange, rows []jobRow, left []int, k *t
 func (g *granting) lease(r *jobRow) error {
 	g.out = append(g.out, storage.Leased{})
 	l := &g.out[len(g.out)-1]
-	if err := g.leaseRow(l, r, g.holder, g.until, g.hurry); err != nil {
+	if err := g.leaseRow(l, r, g.holder, g.until, false); err != nil {
 		return err
 	}
-	g.held = append(g.held, r.facts)
-	g.held[len(g.held)-1].Size = int64(l.Weight())
 	g.bytes += l.Bytes()
 	return nil
 }
@@ -168,10 +162,7 @@ func (g *granting) bring(x *storage.Exchange, head *jobRow, left *int, k *tokens
 		if ok, err := k.spare(storage.Lane{Queue: before.Queue, Kind: before.Kind}); err != nil || !ok {
 			return err
 		}
-		if err = g.lease(&r); err == nil {
-			_, err = g.exec(sqlSetRole, r.ID, roleHead)
-		}
-		if err != nil {
+		if err := g.lease(&r); err != nil {
 			return err
 		}
 		g.out[len(g.out)-1].Behind = n

@@ -34,6 +34,9 @@ const (
 // live reports whether jobs in a state are in errand_job.
 func (s stateCode) live() bool { return s <= running || s == blocked }
 
+// waits reports whether a job in a state counts for the caps of its queue.
+func (s stateCode) waits() bool { return s == scheduled || s == ready || s == blocked }
+
 // laneNumbers is how many ids of errand_number each lane has.
 const laneNumbers = 32
 
@@ -105,6 +108,8 @@ type tx struct {
 
 func (w *writer) newTx() *tx {
 	w.stmts.changed = false
+	clear(w.stmts.leased)
+	w.stmts.leased = w.stmts.leased[:0]
 	return &tx{execer: w.stmts, store: w.Store, stmts: w.stmts, obeyed: obeyed{scopes: w.stmts.scopes}, ledger: newLedger()}
 }
 
@@ -201,6 +206,7 @@ func (t *tx) committed() {
 	for _, f := range t.after {
 		f()
 	}
+	t.store.self.hold(t.stmts.leased)
 	t.store.listeners.asked(t.meta.asked) // t.event says so
 	t.passOn()
 	if t.event == nil {
