@@ -92,7 +92,7 @@ func (t *tx) releaseKey(f *facts, at int64) error {
 	if _, err := t.exec(sqlNextHolder, key); err != nil {
 		return err
 	}
-	return t.unblock(next.job, math.MinInt64)
+	return t.unblock(next.job, math.MinInt64, noRole)
 }
 
 // follower returns who waits behind the holder of a key, a row without a job if nobody

@@ -61,7 +61,6 @@ AND (?12 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?12 AND t
 	sqlLastJob   = `SELECT COALESCE(MAX(id), 0) FROM main.errand_job`
 	sqlWaits     = `SELECT lane, state, salt, created_at, options, ?4 OR CASE WHEN attempt = 0 THEN ?2 ELSE NOT ?3 OR ` + hasFailed + ` END
 FROM main.errand_job j WHERE id = ?1`
-	sqlRunNow = `UPDATE main.errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
 
 	sqlUrgent    = `SELECT job, lane FROM main.errand_urgent u CROSS JOIN main.errand_job j NOT INDEXED WHERE job > 0 AND id = job AND state = 2 ORDER BY job`
 	sqlAnyUrgent = `SELECT EXISTS (SELECT 1 FROM main.errand_urgent)`
@@ -349,9 +348,9 @@ func (t *tx) runNow(now time.Time, id storage.ID, named int, which storage.Waiti
 		return nil
 	}
 	step.N++
-	t.move(r.Lane, scheduled, ready)
-	t.notifyAll(storage.Event{})
-	if _, err = t.exec(sqlRunNow, r.ID, t.seen(now)); err != nil {
+	was := r.facts
+	r.State = ready
+	if _, err = t.apply(&delta{change: setRunNow, was: was, row: &r, at: t.seen(now)}); err != nil {
 		return err
 	}
 	key, err := t.findPlace(&r.facts)
@@ -427,7 +426,7 @@ func (t *tx) leaseUrgent(x *storage.Exchange, at, until int64, late *tooLate) (o
 			break
 		}
 		var l storage.Leased
-		if err = t.leaseRow(&l, &r, holder, until, true); err != nil {
+		if err = t.leaseRow(&l, &r, &grant{holder, until}, true); err != nil {
 			break
 		}
 		l.Urgent = true

@@ -12,13 +12,7 @@ import (
 )
 
 const (
-	sqlNext = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
-	// Limits are no parameters: SQLite plans by their value, and would prepare
-	// the statement again each time it is bound. The order in which rows are
-	// updated and returned does not matter.
-	sqlPromote = `UPDATE main.errand_job SET state = 2 WHERE id IN
-(SELECT id FROM main.errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000)
-RETURNING CASE WHEN options & 1 THEN -id ELSE lane END`
+	sqlNext    = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
 	sqlPayload = `SELECT headers, args FROM main.errand_payload WHERE job = ?1`
 )
 
@@ -135,7 +129,7 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 }
 
 func (t *tx) extend(l storage.Lease, until int64) (storage.ItemResult, error) {
-	d := delta{change: setUntil, was: facts{ID: l.Key, Token: l.Token}, until: until}
+	d := delta{change: setUntil, was: facts{ID: l.Key, Token: l.Token}, at: until}
 	found, err := t.apply(&d)
 	switch {
 	case err != nil:
@@ -172,17 +166,9 @@ func (t *tx) promote(at int64) (int64, error) {
 	if err != nil || next == 0 || next > at {
 		return next, err
 	}
-	var lane int64
-	var members []int64 // jobs that may be members of groups
-	err = t.each(sqlPromote, []any{at}, []any{&lane}, func() {
-		if lane < 0 {
-			members = append(members, -lane)
-			return
-		}
-		t.move(lane, scheduled, ready)
-	})
-	if err == nil && members != nil {
-		err = t.findPlaces(members)
+	d := delta{change: setReady, at: at}
+	if _, err = t.apply(&d); err == nil && d.members != nil {
+		err = t.findPlaces(d.members)
 	}
 	if err != nil {
 		return 0, err
@@ -224,7 +210,7 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, allowed 
 	if rows, err = t.inTime(rows, x, at, late); err != nil || len(rows) == 0 {
 		return nil, kept, err
 	}
-	g := &granting{tx: t, holder: holder, until: until, at: at, first: len(t.stmts.leased), allowance: allowed}
+	g := &granting{tx: t, grant: grant{holder, until}, at: at, first: len(t.stmts.leased), allowance: allowed}
 	if err = g.leaseAll(x, rows, left, k); err != nil {
 		return nil, 0, err
 	}
@@ -238,8 +224,11 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, allowed 
 }
 
 // leaseRow leases the job of a row, and fills in l.
-func (t *tx) leaseRow(l *storage.Leased, r *jobRow, holder, until any, outOfTurn bool) error {
-	d := delta{change: setLease, was: r.facts, row: r, holder: holder, until: until, outOfTurn: outOfTurn}
+func (t *tx) leaseRow(l *storage.Leased, r *jobRow, to *grant, outOfTurn bool) error {
+	d := delta{change: setLease, was: r.facts, row: r, to: to, outOfTurn: outOfTurn}
+	if r.State == blocked {
+		d.role = roleHead
+	}
 	l.Previous = r.Token
 	r.State, r.Token = running, t.token()
 	r.Attempt++

@@ -422,13 +422,6 @@ func (t *tx) stillReady(rows []jobRow) ([]jobRow, error) {
 	return kept, nil
 }
 
-// waitsAgain is called for a job that has run, or was to, and is scheduled or ready
-// again.
-func (t *tx) waitsAgain(f *facts) error {
-	_, err := t.exec(sqlWaitsAgain, f.ID, f.Attempt == 0)
-	return err
-}
-
 // beginAnew has the windows of a job that waits begin anew: those of one that has run
 // or was redriven, but for its first.
 func (t *tx) beginAnew(now time.Time, r *jobRow, doubtful bool) error {

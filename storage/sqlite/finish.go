@@ -9,11 +9,6 @@ import (
 )
 
 const (
-	sqlReschedule = `UPDATE main.errand_job SET state = ?3, due_at = COALESCE(?4, due_at), delay = ?10,
-attempt = attempt + ?5, retry = retry + ?6, snoozes = snoozes + ?7, crashes = crashes * ?8 + ?9,
-instance = 0, until = 0, fate = 0, cancelling = 0
-WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0
-RETURNING lane, attempt, options, args IS NULL, COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
 	sqlIsCancelling = `SELECT cancelling FROM main.errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	sqlAddHistory   = `INSERT INTO main.errand_history (job, n, attempt, at, phase, error, stack, duration, instance, retry_after)
 SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM main.errand_history WHERE job = ?1`
@@ -41,50 +36,30 @@ func (t *tx) finish(now time.Time, f *storage.Finish, keep *storage.Retention) (
 
 func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep *storage.Retention) (storage.ItemResult, error) {
 	at := micros(now)
-	state, due, delay := ready, any(at), int64(0)
-	event := storage.Event{}
-	if !f.DueAt.IsZero() {
-		us := dueMicros(f.DueAt)
-		due = us
+	var r jobRow
+	d := delta{change: setBack, was: facts{ID: f.Key, Token: f.Token, State: running}, row: &r, effect: e, stays: f.Stays, tell: ownWorkers}
+	if r.State, r.DueAt = ready, at; !f.DueAt.IsZero() {
+		r.DueAt, d.effect.KeepPlace = dueMicros(f.DueAt), false
 		if f.DueAt.After(now) {
-			state, event.Due, delay = scheduled, f.DueAt, us-at
-		}
-	} else if e.KeepPlace {
-		due = nil // as it was
-	}
-	back := facts{ID: f.Key, State: state}
-	err := t.row(sqlReschedule,
-		[]any{f.Key, f.Token, state, due, e.Add.Attempt, e.Add.Retry, e.Add.Snoozes, e.KeepCrashes, e.Add.Crashes, delay},
-		&back.Lane, &back.Attempt, &back.Options, &back.Beside, &back.Size)
-	if errors.Is(err, sql.ErrNoRows) {
-		return t.endIfCancelling(at, f, keep)
-	}
-	if err != nil {
-		return 0, err
-	}
-	if err := t.weigh(&back, 1); err != nil {
-		return 0, err
-	}
-	if back.Options&hasOption != 0 {
-		if err := t.waitsAgain(&back); err != nil {
-			return 0, err
-		}
-	}
-	t.move(back.Lane, running, state)
-	if f.Outcome == storage.OutcomeReturned {
-		if err := t.giveBack(back.Lane); err != nil {
-			return 0, err
+			r.State, r.Delay = scheduled, r.DueAt-at
 		}
 	}
 	if f.Outcome == storage.OutcomeReturned || f.Outcome == storage.OutcomeInterrupted {
-		t.notifyAll(event) // this worker is done with it
-	} else {
-		t.notify(event)
+		d.tell = everybody // this worker is done with it
 	}
-	if err := t.regroupOf(&back, f.Stays); err != nil {
+	found, err := t.apply(&d)
+	if err != nil {
 		return 0, err
 	}
-	return storage.Applied, t.addHistory(at, f, back.Lane, back.Attempt)
+	if !found {
+		return t.endIfCancelling(at, f, keep)
+	}
+	if f.Outcome == storage.OutcomeReturned {
+		if err := t.giveBack(r.Lane); err != nil {
+			return 0, err
+		}
+	}
+	return storage.Applied, t.addHistory(at, f, r.Lane, r.Attempt)
 }
 
 // endIfCancelling takes over when a job could not be put back: it was asked to

@@ -211,15 +211,10 @@ func (t *tx) quit(f *facts, e *departure) (group string, err error) {
 }
 
 // findPlaces finds places for members of groups that have become ready.
-func (t *tx) findPlaces(jobs []int64) error {
+func (t *tx) findPlaces(jobs []facts) error {
 	var keys []string
-	for _, id := range jobs {
-		f := facts{ID: id}
-		if err := t.row(sqlLaneOfJob, []any{id}, &f.Lane, &f.Options); err != nil {
-			return err
-		}
-		t.move(f.Lane, scheduled, ready)
-		key, err := t.findPlace(&f)
+	for i := range jobs {
+		key, err := t.findPlace(&jobs[i])
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,24 @@ WHERE id = ? AND state = 7`
 	// even if the clock stands still.
 	sqlExtend = `UPDATE main.errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
 
+	sqlReschedule = `UPDATE main.errand_job SET state = ?3, due_at = COALESCE(?4, due_at), delay = ?10,
+attempt = attempt + ?5, retry = retry + ?6, snoozes = snoozes + ?7, crashes = crashes * ?8 + ?9,
+instance = 0, until = 0, fate = 0, cancelling = 0
+WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0
+RETURNING lane, attempt, options, args IS NULL, COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
+	sqlRunNow = `UPDATE main.errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
+	// The second parameter is the time of a call, before all others if that is of no matter.
+	sqlLetIn = `UPDATE main.errand_job SET state = CASE WHEN delay < 0 OR due_at <= ?2 THEN 2 ELSE 1 END,
+delay = CASE WHEN delay < 0 OR due_at <= ?2 THEN 0 ELSE delay END, due_at = CASE WHEN due_at <= ?2 THEN ?2 ELSE due_at END WHERE id = ?1
+RETURNING lane, state, due_at`
+	sqlBlock = `UPDATE main.errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
+	// Limits are no parameters: SQLite plans by their value, and would prepare
+	// the statement again each time it is bound. The order in which rows are
+	// updated and returned does not matter.
+	sqlPromote = `UPDATE main.errand_job SET state = 2 WHERE id IN
+(SELECT id FROM main.errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000)
+RETURNING CASE WHEN options & 1 THEN -id ELSE lane END`
+
 	sqlDropJob = `DELETE FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
 	sqlKeep    = `INSERT INTO main.errand_finished (` + carriedColumns + `, attempt, snoozes, crashes, state, ended_at, purge_at, error)
 SELECT ` + carriedColumns + `, attempt + ?, snoozes, crashes * ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
@@ -55,11 +73,28 @@ type change uint8
 
 const (
 	// setLease has a job run that is ready, or blocked behind one that is leased with it.
-	setLease change = iota + 1
+	setLease   change = iota + 1
+	setBack           // a leased job waits again, unless it was asked to stop
+	setRunNow         // a scheduled job is ready, due at a time at the latest
+	setLetIn          // a blocked job is ready or scheduled, due at a time at the earliest
+	setBlocked        // a ready or scheduled job
 
 	// The next leave a job in its state.
 
 	setUntil // of a lease
+
+	// The next are about all jobs of a range.
+
+	setReady // those that are due
+)
+
+// audience is who is told of a job that comes to wait.
+type audience uint8
+
+const (
+	everybody  audience = iota // the workers of all processes
+	ownWorkers                 // those of this process
+	nobody
 )
 
 // delta is a change of errand_job, which [tx.apply] makes. Its statement sets nothing else
@@ -71,11 +106,24 @@ type delta struct {
 	was facts
 	row *jobRow // the job as it comes to be
 
-	holder, until any  // of a lease; interfaces, made once for many
-	outOfTurn     bool // the lineups do not expect the lease
+	to        *grant
+	outOfTurn bool // the lineups do not expect the lease
 
-	cancelling bool // out: the job was asked to stop
+	at     int64          // a time
+	effect storage.Effect // of an outcome; whether the due time stays, and the counters
+	stays  bool           // in its place in its group, see [storage.Finish]
+	role   role           // that it comes to have in its group; noRole: as it was
+	tell   audience
+
+	// The next are answers.
+
+	cancelling bool    // the job was asked to stop
+	members    []facts // jobs that may be members of groups and are ready now
 }
+
+// grant is to whom jobs are leased, and until when: made an interface once for many. It is
+// apart from delta, since what that points to would be on the heap.
+type grant struct{ holder, until any }
 
 // back is where statements return what a row has: memory that changes share.
 type back struct {
@@ -87,6 +135,15 @@ type back struct {
 // remembered of the job, what few jobs have, and who is told. Nothing else writes to that
 // table. It reports whether the job was there, as the change says.
 func (t *tx) apply(d *delta) (found bool, err error) {
+	if d.change >= setReady {
+		return true, t.applyRange(d)
+	}
+	if d.role != noRole { // also of a job that is missing: damage need not stop the others
+		t.groups.moved++
+		if _, err := t.exec(sqlSetRole, d.was.ID, d.role); err != nil {
+			return false, err
+		}
+	}
 	if found, err = t.write(d); err != nil || !found || d.change >= setUntil {
 		return found, err
 	}
@@ -103,10 +160,28 @@ func (t *tx) apply(d *delta) (found bool, err error) {
 		}
 	}
 	t.move(r.Lane, from, to)
-	if to == running {
+	switch {
+	case to == running:
 		return true, t.runs(d)
+	case to == scheduled:
+		t.told(d.tell, storage.Event{Due: fromMicros(r.DueAt)})
+	case to == ready:
+		t.told(d.tell, storage.Event{})
+	}
+	if from == running {
+		return true, t.waitsAgain(d)
 	}
 	return true, nil
+}
+
+// told tells an audience of e after the commit.
+func (t *tx) told(a audience, e storage.Event) {
+	switch a {
+	case everybody:
+		t.notifyAll(e)
+	case ownWorkers:
+		t.notify(e)
+	}
 }
 
 // write runs the statement of a change.
@@ -119,10 +194,29 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		if was.State == blocked {
 			text = sqlLeaseBlocked
 		}
-		n, err = t.execCount(text, r.Token, d.holder, d.until, r.ID)
+		n, err = t.execCount(text, r.Token, d.to.holder, d.to.until, r.ID)
+	case setBack:
+		b, add := t.returned(), &d.effect.Add
+		var due any // as it was
+		if !d.effect.KeepPlace {
+			due = r.DueAt
+		}
+		err = t.row(sqlReschedule, []any{was.ID, was.Token, r.State, due, add.Attempt, add.Retry, add.Snoozes, d.effect.KeepCrashes, add.Crashes, r.Delay},
+			&b.Lane, &b.Attempt, &b.Options, &b.Beside, &b.Size)
+		r.ID, r.Lane, r.Attempt, r.Options, r.Beside, r.Size = was.ID, b.Lane, b.Attempt, b.Options, b.Beside, b.Size
+		n = 1
+	case setRunNow:
+		n, err = t.execCount(sqlRunNow, was.ID, d.at)
+	case setLetIn:
+		b := t.returned()
+		err = t.row(sqlLetIn, []any{was.ID, d.at}, &b.Lane, &b.State, &b.DueAt)
+		r.ID, r.Lane, r.State, r.DueAt = was.ID, b.Lane, b.State, b.DueAt
+		n = 1
+	case setBlocked:
+		n, err = t.execCount(sqlBlock, was.ID)
 	case setUntil:
 		b := t.returned()
-		err = t.row(sqlExtend, []any{was.ID, was.Token, d.until}, &b.cancelling)
+		err = t.row(sqlExtend, []any{was.ID, was.Token, d.at}, &b.cancelling)
 		d.cancelling = b.cancelling
 		n = 1
 	}
@@ -152,11 +246,43 @@ func (t *tx) runs(d *delta) error {
 			return err
 		}
 	}
-	if d.was.State == blocked {
-		_, err := t.exec(sqlSetRole, r.ID, roleHead)
+	return nil
+}
+
+// waitsAgain is the part of apply for a job that has run, or was to, and waits again.
+func (t *tx) waitsAgain(d *delta) error {
+	f := &d.row.facts
+	if f.Options&hasOption == 0 {
+		return nil
+	}
+	if _, err := t.exec(sqlWaitsAgain, f.ID, f.Attempt == 0); err != nil {
 		return err
 	}
-	return nil
+	return t.regroupOf(f, d.stays)
+}
+
+// applyRange is apply for a range of jobs.
+func (t *tx) applyRange(d *delta) error {
+	var lane int64
+	var members []facts // not d.members: d would escape to the heap
+	err := t.each(sqlPromote, []any{d.at}, []any{&lane}, func() {
+		if lane < 0 {
+			members = append(members, facts{ID: -lane})
+			return
+		}
+		t.move(lane, scheduled, ready)
+	})
+	d.members = members
+	for i := range members {
+		f := &members[i]
+		if err == nil {
+			err = t.row(sqlLaneOfJob, []any{f.ID}, &f.Lane, &f.Options)
+		}
+		if err == nil {
+			t.move(f.Lane, scheduled, ready)
+		}
+	}
+	return err
 }
 
 // enter puts a job into errand_job, as scheduled, ready or blocked, unless another job

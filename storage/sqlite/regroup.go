@@ -22,11 +22,6 @@ WHERE group_key = ?1 AND role >= 2`
 	sqlFirstBlocked = `SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1`
 	sqlPassDead     = `UPDATE main.errand_option SET role = 0 WHERE group_key = ?1 AND role = 3`
 	sqlSetRole      = `UPDATE main.errand_option SET role = ?2 WHERE job = ?1`
-	// The second parameter is the time of a call, before all others if that is of no matter.
-	sqlLetIn = `UPDATE main.errand_job SET state = CASE WHEN delay < 0 OR due_at <= ?2 THEN 2 ELSE 1 END,
-delay = CASE WHEN delay < 0 OR due_at <= ?2 THEN 0 ELSE delay END, due_at = CASE WHEN due_at <= ?2 THEN ?2 ELSE due_at END WHERE id = ?1
-RETURNING lane, state, due_at`
-	sqlBlock = `UPDATE main.errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
 
 	sqlNextGroup = `SELECT group_key FROM main.errand_option WHERE role = 1 AND group_key > ?1 AND group_key <= ?2 ORDER BY group_key LIMIT 1`
 	// The limit is regroupWalk.
@@ -206,17 +201,10 @@ func (t *tx) firstBlocked(key string) (first int64, err error) {
 
 // block blocks a member that is scheduled or ready.
 func (t *tx) block(h groupHead) error {
-	if h.state == ready && t.mayHurry() {
-		if err := t.calm(h.job); err != nil {
-			return err
-		}
-	}
-	if _, err := t.exec(sqlBlock, h.job); err != nil {
-		return err
-	}
-	t.groups.moved++
-	t.move(h.lane, h.state, blocked)
-	_, err := t.exec(sqlSetRole, h.job, roleBlocked)
+	was := facts{ID: h.job, Lane: h.lane, State: h.state}
+	r := jobRow{facts: was}
+	r.State = blocked
+	_, err := t.apply(&delta{change: setBlocked, was: was, row: &r, role: roleBlocked})
 	return err
 }
 
@@ -227,36 +215,18 @@ func (t *tx) letIn(key string, job int64) error {
 	if rule.turns && t.groups.at != 0 {
 		at = t.groups.at
 	}
-	if err == nil {
-		err = t.unblock(job, at)
-	}
 	if err != nil {
 		return err
 	}
-	t.groups.moved++
-	_, err = t.exec(sqlSetRole, job, roleHead)
-	return err
+	return t.unblock(job, at, roleHead)
 }
 
 // unblock makes a blocked job ready, or scheduled if it is due later. If it was due before
 // at, it is due at that time.
-func (t *tx) unblock(job, at int64) error {
-	var lane, due int64
-	var state stateCode
-	err := t.row(sqlLetIn, []any{job, at}, &lane, &state, &due)
-	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	t.move(lane, blocked, state)
-	var event storage.Event
-	if state == scheduled {
-		event.Due = fromMicros(due)
-	}
-	t.notifyAll(event)
-	return nil
+func (t *tx) unblock(job, at int64, as role) error {
+	var r jobRow
+	_, err := t.apply(&delta{change: setLetIn, was: facts{ID: job, State: blocked}, row: &r, at: at, role: as})
+	return err
 }
 
 // regroupStep is how many groups one step of Regroup changes, regroupMost how many

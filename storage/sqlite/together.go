@@ -81,10 +81,10 @@ func (c *calls) leftOf(left []int) []int {
 // granting is the leases that one exchange grants, beside urgent ones.
 type granting struct {
 	*tx
-	out           []storage.Leased
-	holder, until any // made an interface once
-	at            int64
-	first         int // of out, in stmts.leased
+	grant
+	out   []storage.Leased
+	first int // of out, in stmts.leased
+	at    int64
 	allowance
 	cut bool // jobs that are wanted were left, as there is no room for more
 }
@@ -122,7 +122,7 @@ func (g *granting) leaseAll(x *storage.Exchange, rows []jobRow, left []int, k *t
 func (g *granting) lease(r *jobRow) error {
 	g.out = append(g.out, storage.Leased{})
 	l := &g.out[len(g.out)-1]
-	if err := g.leaseRow(l, r, g.holder, g.until, false); err != nil {
+	if err := g.leaseRow(l, r, &g.grant, false); err != nil {
 		return err
 	}
 	g.bytes += l.Bytes()
