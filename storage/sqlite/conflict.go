@@ -31,9 +31,6 @@ const (
 	sqlKeyOf     = `SELECT slot, until FROM main.errand_unique WHERE key = ?1 AND job = ?2`
 	sqlKeyWindow = `UPDATE main.errand_unique SET until = ?2 WHERE key = ?1 AND slot = 0`
 
-	sqlReplace = `UPDATE main.errand_job SET priority = ?2, headers = ?3, args = ?4, state = ?5, due_at = ?6, delay = COALESCE(?7, delay),
-retry = ?8, crashes = ?9, snoozes = ?10 WHERE id = ?1`
-
 	// The bounds are literals, or the index would not be used.
 	sqlNextWindow  = `SELECT until FROM main.errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 ORDER BY until LIMIT 1`
 	sqlOverWindows = `SELECT key, job, salt, created_at FROM main.errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 AND until <= ?1 ORDER BY until LIMIT 500`
@@ -245,69 +242,29 @@ func (t *tx) replace(now time.Time, w *jobRow, j *storage.NewJob) error {
 	if err != nil {
 		return err
 	}
-	var delay any
-	as := m.Role
+	rest := rewrite{args: true, member: m, as: m.Role}
+	d := delta{change: setWork, was: was, row: w, rest: &rest, tell: nobody}
 	if due != w.DueAt {
 		w.DueAt, w.Delay = due, max(due-at, 0)
-		delay = w.Delay
+		rest.delay, rest.moves, d.tell = w.Delay, m.GroupKey != "", everybody
 		if w.State = ready; due > at {
 			w.State = scheduled
 		}
-		if as, err = t.place(&was, w, m, "", true, &delay); err != nil {
+		if rest.as, err = t.place(&was, w, m, "", true, &rest.delay); err != nil {
 			return err
 		}
+		if w.Options&hasOption != 0 {
+			if err := t.beginAnew(now, w, j.Doubtful); err != nil {
+				return err
+			}
+		}
 	}
-	if err := t.weigh(&was, -1); err != nil {
+	if err := t.forgetKept(&was); err != nil {
 		return err
 	}
-	if err := t.forgetKept(&w.facts); err != nil {
-		return err
-	}
-	if w.Beside {
-		if _, err := t.exec(sqlDeletePayload, w.ID); err != nil {
-			return err
-		}
-	}
-	var headers, args any = nil, j.Args
-	if j.Headers != nil {
-		headers = j.Headers
-	}
-	w.Size = int64(len(j.Args) + len(j.Headers))
-	if w.Beside = w.Size > inlineLimit; w.Beside {
-		if _, err := t.exec(sqlInsertPayload, w.ID, headers, args); err != nil {
-			return err
-		}
-		headers, args = nil, nil
-	}
-	if err := t.weigh(&w.facts, 1); err != nil {
-		return err
-	}
-	if _, err := t.exec(sqlReplace, w.ID, j.Priority, headers, args, w.State, w.DueAt, delay, w.Retry, w.Crashes, w.Snoozes); err != nil {
-		return err
-	}
-	if delay != nil && w.Options&hasOption != 0 {
-		if err := t.beginAnew(now, w, j.Doubtful); err != nil {
-			return err
-		}
-	}
-	if was.State == ready && w.State != ready && t.mayHurry() {
-		if err := t.calm(w.ID); err != nil {
-			return err
-		}
-	}
-	t.move(was.Lane, was.State, 0) // also of one that stays: its place may be another
-	t.move(w.Lane, 0, w.State)
-	switch {
-	case delay == nil:
-	case w.State == scheduled:
-		t.notifyAll(storage.Event{Due: fromMicros(w.DueAt)})
-	case w.State == ready:
-		t.notifyAll(storage.Event{})
-	}
-	if m.GroupKey == "" || delay == nil {
-		return nil
-	}
-	return t.placed(&was, &w.facts, m, "", as)
+	w.Priority, w.Headers, w.Args = j.Priority, j.Headers, j.Args
+	_, err = t.apply(&d)
+	return err
 }
 
 // forgetWindows forgets the times for which keys were to be held that are over, and the

@@ -66,8 +66,6 @@ FROM main.errand_job j WHERE id = ?1`
 	sqlAnyUrgent = `SELECT EXISTS (SELECT 1 FROM main.errand_urgent)`
 	sqlHurry     = `INSERT INTO main.errand_urgent (job) VALUES (?1) ON CONFLICT DO NOTHING`
 	sqlCalm      = `DELETE FROM main.errand_urgent WHERE job = ?1`
-	// A member of a group may have been blocked in between.
-	sqlCalmUnready = `DELETE FROM main.errand_urgent WHERE job = ?1 AND NOT EXISTS (SELECT 1 FROM main.errand_job WHERE id = ?1 AND state = 2)`
 
 	// The limit is stepLimit; why it is no parameter see sqlPromote.
 	sqlNextPurge = `SELECT MIN(COALESCE((SELECT purge_at FROM main.errand_finished ORDER BY purge_at LIMIT 1), 9223372036854775807),
@@ -379,15 +377,6 @@ func (t *tx) mayHurry() bool {
 // calm notes that a job that was ready is no longer, and so not urgent.
 func (t *tx) calm(id int64) error {
 	n, err := t.execCount(sqlCalm, id)
-	if n > 0 {
-		t.meta.gen++
-	}
-	return err
-}
-
-// calmUnready is calm for a job that may still be ready.
-func (t *tx) calmUnready(id int64) error {
-	n, err := t.execCount(sqlCalmUnready, id)
 	if n > 0 {
 		t.meta.gen++
 	}

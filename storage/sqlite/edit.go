@@ -28,14 +28,9 @@ AND (?6 = '' OR instr(lower(` + lastError + `), lower(?6)) > 0) AND due_at >= ?1
 AND (?6 = '' OR instr(lower(` + endedError + `), lower(?6)) > 0) AND ended_at >= ?11 AND ended_at < ?12 ORDER BY id LIMIT ?10`
 	sqlLastFinished = `SELECT COALESCE(MAX(id), 0) FROM main.errand_finished`
 
-	sqlChangeJob = `UPDATE main.errand_job SET lane = ?2, priority = ?3, policy = ?4, state = ?5, due_at = COALESCE(?6, due_at),
-delay = COALESCE(?7, delay) WHERE id = ?1`
-	sqlChangeDead = `UPDATE main.errand_dead SET lane = ?2, priority = ?3, policy = ?4 WHERE id = ?1`
-	sqlDeadCause  = `SELECT d.cause, d.reason, c.text FROM main.errand_dead d JOIN main.errand_cause c USING (cause) WHERE d.id = ?1`
-	sqlSetCause   = `UPDATE main.errand_dead SET cause = ?2 WHERE id = ?1`
-	sqlEditJob    = `UPDATE main.errand_job SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
-	sqlEditDead   = `UPDATE main.errand_dead SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
-	sqlAddEdit    = `INSERT INTO main.errand_history (job, n, attempt, at, phase, error, stack, duration, instance, args)
+	sqlDeadCause = `SELECT d.cause, d.reason, c.text FROM main.errand_dead d JOIN main.errand_cause c USING (cause) WHERE d.id = ?1`
+	sqlSetCause  = `UPDATE main.errand_dead SET cause = ?2 WHERE id = ?1`
+	sqlAddEdit   = `INSERT INTO main.errand_history (job, n, attempt, at, phase, error, stack, duration, instance, args)
 SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, '` + storage.PhaseEdited + `', '', '', 0, ?4, ?5 FROM main.errand_history WHERE job = ?1`
 	// The offset is storage.EditLimit.
 	sqlTrimEdits = `DELETE FROM main.errand_history WHERE job = ?1 AND args IS NOT NULL
@@ -134,20 +129,17 @@ func (t *tx) change(now time.Time, id storage.ID, sel *storage.Selection, e *sto
 	if e.Cancel != nil {
 		return t.cancelWaiting(at, &r.facts, e.Cancel)
 	}
-	was := r.State
-	if err := t.edit(now, &r, sel, e); err != nil || was != ready || !t.mayHurry() {
-		return err
-	}
-	return t.calmUnready(r.ID)
+	return t.edit(now, &r, sel, e)
 }
 
 // edit changes a job that does not run.
 func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.Edit) (err error) {
-	was := r.facts
-	var due, delay any
-	if e.Reschedules() {
+	was, again := r.facts, e.Reschedules()
+	rest := rewrite{queue: e.Queue}
+	d := delta{change: setPlace, was: was, row: r, rest: &rest, tell: nobody}
+	if again {
 		r.State, r.DueAt, r.Delay = dueTime(now, micros(now), &storage.NewJob{DueAt: e.DueAt, Delay: e.Delay})
-		due, delay = r.DueAt, r.Delay
+		rest.due, rest.delay = r.DueAt, r.Delay
 	}
 	if e.Priority != nil {
 		r.Priority = *e.Priority
@@ -157,12 +149,10 @@ func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.E
 			return err
 		}
 	}
-	var m membership
-	if m, err = t.membership(&was); err != nil {
+	if rest.member, err = t.membership(&was); err != nil {
 		return err
 	}
-	as, err := t.place(&was, r, m, e.Queue, e.Reschedules(), &delay)
-	if err != nil {
+	if rest.as, err = t.place(&was, r, rest.member, e.Queue, again, &rest.delay); err != nil {
 		return err
 	}
 	if e.Policy != nil {
@@ -170,48 +160,19 @@ func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.E
 			return err
 		}
 	}
-	if err := t.weigh(&was, -1); err != nil {
+	if rest.args, err = t.editArgs(now, r, e.Args); err != nil {
 		return err
 	}
-	if err := t.editArgs(now, r, e.Args); err != nil {
-		return err
-	}
-	if err := t.weigh(&r.facts, 1); err != nil {
-		return err
-	}
-	if r.State == dead {
-		_, err = t.exec(sqlChangeDead, r.ID, r.Lane, r.Priority, r.Policy)
-	} else {
-		_, err = t.exec(sqlChangeJob, r.ID, r.Lane, r.Priority, r.Policy, r.State, due, delay)
-	}
-	if err != nil {
-		return err
-	}
-	if e.Reschedules() && r.Options&hasOption != 0 {
+	if again && r.Options&hasOption != 0 {
 		if err := t.beginAnew(now, r, sel.Doubtful); err != nil {
 			return err
 		}
 	}
-	if r.Policy != was.Policy {
-		t.refer(was.Policy, -1)
-		t.refer(r.Policy, 1)
-		t.tidy = true
+	if again || e.Queue != "" {
+		d.tell, rest.moves = everybody, rest.member.GroupKey != ""
 	}
-	t.move(was.Lane, was.State, 0) // also of one that stays: its place may be another
-	t.move(r.Lane, 0, r.State)
-	t.transferred(&was, r)
-	if e.Reschedules() || e.Queue != "" {
-		switch r.State {
-		case scheduled:
-			t.notifyAll(storage.Event{Due: fromMicros(r.DueAt)})
-		case ready:
-			t.notifyAll(storage.Event{})
-		}
-	}
-	if m.GroupKey == "" || !e.Reschedules() && e.Queue == "" {
-		return nil
-	}
-	return t.placed(&was, &r.facts, m, e.Queue, as)
+	_, err = t.apply(&d)
+	return err
 }
 
 // toQueue has a job go to the lane of its kind in a queue. The error of its last
@@ -267,56 +228,36 @@ func (t *tx) moveCause(r *jobRow) error {
 	return err
 }
 
-// editArgs replaces the args of a job, unless args is nil or the same.
-func (t *tx) editArgs(now time.Time, r *jobRow, args []byte) error {
+// editArgs gives a row other args, and notes those that the job had, unless args is nil or
+// the same. It reports whether they are others.
+func (t *tx) editArgs(now time.Time, r *jobRow, args []byte) (bool, error) {
 	if args == nil {
-		return nil
+		return false, nil
 	}
 	if r.Beside {
 		if err := t.row(sqlPayload, []any{r.ID}, &r.Headers, &r.Args); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if bytes.Equal(r.Args, args) {
-		return nil
+		return false, nil
 	}
 	if r.Args == nil { // as read from a BLOB of no bytes
 		r.Args = []byte{}
 	}
 	if _, err := t.exec(sqlAddEdit, r.ID, r.Attempt, micros(now), cmp.Or(t.store.self.title(), processName()), r.Args); err != nil {
-		return err
+		return false, err
 	}
 	for _, text := range []string{sqlTrimEdits, sqlTrimHistory} {
 		if _, err := t.exec(text, r.ID); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if err := t.forgetKept(&r.facts); err != nil {
-		return err
+		return false, err
 	}
-	if r.Beside {
-		if _, err := t.exec(sqlDeletePayload, r.ID); err != nil {
-			return err
-		}
-	}
-	var headers any
-	if r.Headers != nil {
-		headers = r.Headers
-	}
-	values := []any{r.ID, headers, args, hasEdits}
-	r.Size = int64(len(args) + len(r.Headers))
-	if r.Beside = r.Size > inlineLimit; r.Beside {
-		if _, err := t.exec(sqlInsertPayload, r.ID, headers, args); err != nil {
-			return err
-		}
-		values[1], values[2] = nil, nil
-	}
-	text := sqlEditJob
-	if r.State == dead {
-		text = sqlEditDead
-	}
-	_, err := t.exec(text, values...)
-	return err
+	r.Args = args
+	return true, nil
 }
 
 // Delete implements [storage.Store].

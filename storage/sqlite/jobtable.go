@@ -28,7 +28,14 @@ RETURNING lane, attempt, options, args IS NULL, COALESCE(length(args), 0) + COAL
 	sqlLetIn = `UPDATE main.errand_job SET state = CASE WHEN delay < 0 OR due_at <= ?2 THEN 2 ELSE 1 END,
 delay = CASE WHEN delay < 0 OR due_at <= ?2 THEN 0 ELSE delay END, due_at = CASE WHEN due_at <= ?2 THEN ?2 ELSE due_at END WHERE id = ?1
 RETURNING lane, state, due_at`
-	sqlBlock = `UPDATE main.errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
+	sqlBlock   = `UPDATE main.errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
+	sqlReplace = `UPDATE main.errand_job SET priority = ?2, headers = ?3, args = ?4, state = ?5, due_at = ?6, delay = COALESCE(?7, delay),
+retry = ?8, crashes = ?9, snoozes = ?10 WHERE id = ?1`
+	sqlChangeJob = `UPDATE main.errand_job SET lane = ?2, priority = ?3, policy = ?4, state = ?5, due_at = COALESCE(?6, due_at),
+delay = COALESCE(?7, delay) WHERE id = ?1`
+	sqlChangeDead = `UPDATE main.errand_dead SET lane = ?2, priority = ?3, policy = ?4 WHERE id = ?1`
+	sqlEditJob    = `UPDATE main.errand_job SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
+	sqlEditDead   = `UPDATE main.errand_dead SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
 	// Limits are no parameters: SQLite plans by their value, and would prepare
 	// the statement again each time it is bound. The order in which rows are
 	// updated and returned does not matter.
@@ -78,6 +85,8 @@ const (
 	setRunNow         // a scheduled job is ready, due at a time at the latest
 	setLetIn          // a blocked job is ready or scheduled, due at a time at the earliest
 	setBlocked        // a ready or scheduled job
+	setWork           // a job that waits does what another one was to do
+	setPlace          // a job that waits, or is dead, is changed
 
 	// The next leave a job in its state.
 
@@ -114,11 +123,22 @@ type delta struct {
 	stays  bool           // in its place in its group, see [storage.Finish]
 	role   role           // that it comes to have in its group; noRole: as it was
 	tell   audience
+	rest   *rewrite // of setWork and setPlace
 
 	// The next are answers.
 
 	cancelling bool    // the job was asked to stop
 	members    []facts // jobs that may be members of groups and are ready now
+}
+
+// rewrite is what a delta has for a job whose place may be another, or its args.
+type rewrite struct {
+	due, delay any        // nil: as they were
+	args       bool       // args and headers are others
+	member     membership // of the job as it was
+	moves      bool       // the group has to be looked at
+	queue      string     // "": as it was
+	as         role       // that [tx.place] has returned
 }
 
 // grant is to whom jobs are leased, and until when: made an interface once for many. It is
@@ -144,22 +164,42 @@ func (t *tx) apply(d *delta) (found bool, err error) {
 			return false, err
 		}
 	}
+	rewritten := d.rest != nil && d.rest.args
+	if rewritten { // while the payload is there
+		if err := t.weigh(&d.was, -1); err != nil {
+			return false, err
+		}
+	}
 	if found, err = t.write(d); err != nil || !found || d.change >= setUntil {
 		return found, err
 	}
 	r, from := d.row, d.was.State
 	to := r.State
+	lane := r.Lane
+	if d.rest != nil {
+		lane = d.was.Lane
+	}
 	if from == ready && to != ready && t.mayHurry() {
 		if err := t.calm(r.ID); err != nil {
 			return false, err
 		}
 	}
-	if from.waits() != to.waits() {
-		if err := errors.Join(t.weigh(&d.was, -1), t.weigh(&r.facts, 1)); err != nil {
+	if !rewritten && (from.waits() != to.waits() || lane != r.Lane) {
+		rewritten = true
+		if err := t.weigh(&d.was, -1); err != nil {
 			return false, err
 		}
 	}
-	t.move(r.Lane, from, to)
+	if rewritten {
+		if err := t.weigh(&r.facts, 1); err != nil {
+			return false, err
+		}
+	}
+	if d.rest != nil {
+		t.replaced(d)
+	} else {
+		t.move(lane, from, to)
+	}
 	switch {
 	case to == running:
 		return true, t.runs(d)
@@ -168,10 +208,26 @@ func (t *tx) apply(d *delta) (found bool, err error) {
 	case to == ready:
 		t.told(d.tell, storage.Event{})
 	}
-	if from == running {
+	switch {
+	case from == running:
 		return true, t.waitsAgain(d)
+	case d.rest != nil && d.rest.moves:
+		return true, t.placed(&d.was, &r.facts, d.rest.member, d.rest.queue, d.rest.as)
 	}
 	return true, nil
+}
+
+// replaced counts a job whose lane, place or policy may be another.
+func (t *tx) replaced(d *delta) {
+	was, r := &d.was, d.row
+	t.move(was.Lane, was.State, 0) // also of one that stays: its place may be another
+	t.move(r.Lane, 0, r.State)
+	t.transferred(was, r)
+	if r.Policy != was.Policy {
+		t.refer(was.Policy, -1)
+		t.refer(r.Policy, 1)
+		t.tidy = true
+	}
 }
 
 // told tells an audience of e after the commit.
@@ -214,6 +270,8 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		n = 1
 	case setBlocked:
 		n, err = t.execCount(sqlBlock, was.ID)
+	case setWork, setPlace:
+		return true, t.rewrite(d)
 	case setUntil:
 		b := t.returned()
 		err = t.row(sqlExtend, []any{was.ID, was.Token, d.at}, &b.cancelling)
@@ -224,6 +282,40 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		return false, nil
 	}
 	return n > 0, err
+}
+
+// rewrite is write for a job whose place may be another, or its args.
+func (t *tx) rewrite(d *delta) (err error) {
+	r, rest := d.row, d.rest
+	var headers, args any
+	if rest.args {
+		if d.was.Beside {
+			if _, err := t.exec(sqlDeletePayload, r.ID); err != nil {
+				return err
+			}
+		}
+		r.Size = int64(len(r.Args) + len(r.Headers))
+		r.Beside = r.Size > inlineLimit
+		if headers, args, err = t.payload(r); err != nil {
+			return err
+		}
+	}
+	if d.change == setWork {
+		_, err = t.exec(sqlReplace, r.ID, r.Priority, headers, args, r.State, r.DueAt, rest.delay, r.Retry, r.Crashes, r.Snoozes)
+		return err
+	}
+	place, edit := sqlChangeJob, sqlEditJob
+	values := []any{r.ID, r.Lane, r.Priority, r.Policy, r.State, rest.due, rest.delay}
+	if r.State == dead {
+		place, edit, values = sqlChangeDead, sqlEditDead, values[:4]
+	}
+	if rest.args {
+		if _, err = t.exec(edit, r.ID, headers, args, hasEdits); err != nil {
+			return err
+		}
+	}
+	_, err = t.exec(place, values...)
+	return err
 }
 
 // returned returns where a statement may return what a row has, until the next one does.
@@ -349,21 +441,9 @@ func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 
 // insert writes the row, and the payload beside it unless that is there already.
 func (t *tx) insert(r *jobRow) error {
-	var args, headers any
-	given := r.Args
-	if given == nil { // none, or as read from a BLOB of no bytes
-		given = []byte{}
-	}
-	switch {
-	case !r.Beside:
-		args = given
-		if r.Headers != nil {
-			headers = r.Headers
-		}
-	case r.Args != nil || r.Headers != nil: // else it was read without its payload
-		if _, err := t.exec(sqlInsertPayload, r.ID, r.Headers, given); err != nil {
-			return err
-		}
+	headers, args, err := t.payload(r)
+	if err != nil {
+		return err
 	}
 	r.Size = int64(len(r.Args) + len(r.Headers))
 	if err := t.weigh(&r.facts, 1); err != nil {
@@ -380,15 +460,34 @@ func (t *tx) insert(r *jobRow) error {
 	}
 	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, r.Salt, r.CreatedAt, args, r.State)
 	if plain {
-		_, err := t.exec(sqlInsertPlainJob, values...)
+		_, err = t.exec(sqlInsertPlainJob, values...)
 		return err
 	}
 	values = append(values, headers, r.Token, r.Attempt, nullable(r.UniqueKey.String), r.Delay, r.Instance, r.Until)
 	for _, n := range numbers {
 		values = append(values, *n)
 	}
-	_, err := t.exec(sqlInsertJob, values...)
+	_, err = t.exec(sqlInsertJob, values...)
 	return err
+}
+
+// payload returns the args and headers of a row, and writes those that are beside it,
+// unless they are there already.
+func (t *tx) payload(r *jobRow) (headers, args any, err error) {
+	given := r.Args
+	if given == nil { // none, or as read from a BLOB of no bytes
+		given = []byte{}
+	}
+	switch {
+	case !r.Beside:
+		args = given
+		if r.Headers != nil {
+			headers = r.Headers
+		}
+	case r.Args != nil || r.Headers != nil: // else it was read without its payload
+		_, err = t.exec(sqlInsertPayload, r.ID, r.Headers, given)
+	}
+	return headers, args, err
 }
 
 // departure says where a job goes that leaves its table.

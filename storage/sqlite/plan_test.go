@@ -166,7 +166,6 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlWaits:         "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlUrgent:        "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlCalm:          "USING INTEGER PRIMARY KEY (rowid=?)",
-		sqlCalmUnready:   "SEARCH main.errand_urgent USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlRunNow:        "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDead:          "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextPurge:     "USING COVERING INDEX errand_finished_purge",
