@@ -38,6 +38,7 @@ type chores struct {
 	purge     *chore
 	unserved  *unserved
 	schedules *schedules
+	promote   promote
 	peek      *chore
 	kicks     kicks
 	show      *show
@@ -62,6 +63,7 @@ func (l *loop) addChores(now time.Time) {
 		l.newShow(),
 		l.newDigest(now),
 	}
+	l.chores.all = append(l.chores.all, l.newPromote(now)...)
 }
 
 // at returns when the chore is to be done, or zero if nothing is to be done or it

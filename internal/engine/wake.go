@@ -86,9 +86,11 @@ func (l *loop) read() {
 	}
 	if ready {
 		l.sources.wake()
+		l.chores.promote.news(now, l.clock())
 	}
 	if !due.IsZero() {
 		l.sources.nextDue.sooner(due, now, l.clock())
+		l.chores.promote.sooner(due, now, l.clock())
 	}
 	if cancel {
 		l.leases.heartbeatAt = now // the answer names the jobs to cancel
