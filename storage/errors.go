@@ -68,7 +68,8 @@ var (
 //     is about what was left to do.
 //
 // What was to be handed over by an [Offer] in a call whose answer was lost is ready, or is
-// returned by the next Reclaim of this instance.
+// returned by the next Reclaim of this instance. What it has evicted, see [Capper], may go
+// untold.
 //
 // If Tx ends with this error, the committed of a FinishTx in it is not called. Whether the
 // lease has ended LookTx says, or an Exchange about it: [Ended] if it has.

@@ -35,10 +35,14 @@ func (b *broken) Open() storage.Store {
 func (b *broken) Kill(s storage.Store)   { b.Memory.Kill(b.in[s]) }
 func (b *broken) Reboot(s storage.Store) { b.Memory.Reboot(b.in[s]) }
 
-// Lose implements [Loser] for stores that are hooks.
+// Lose implements [Loser] for stores that have hooks.
 func (b *broken) Lose(s storage.Store, commits bool, calls int) {
+	l := loss{commits, calls}
+	if h, ok := s.(*hooks); ok && h.loses != nil {
+		h.loses(&l)
+	}
 	if h, ok := s.(interface{ lose(commits bool, calls int) }); ok {
-		h.lose(commits, calls)
+		h.lose(l.commits, l.calls)
 	}
 }
 
@@ -75,6 +79,7 @@ type hooks struct {
 
 	checkpoint func(context.Context, storage.Checkpoint) (storage.ItemResult, error)
 	states     func(context.Context, []storage.ID) ([]storage.State, error)
+	loses      func(*loss)
 }
 
 // sound returns an instance without a fault.
@@ -304,6 +309,7 @@ func faults() []fault {
 		keepBackFaults,
 		leaseFaults,
 		lookFaults,
+		lostFaults,
 		orderFaults,
 		prefixFaults,
 		probeFaults,

@@ -128,7 +128,7 @@ Another UnknownOutcomeError has the Call for the next time.`, func(f *fixture, c
 		if r := f.record(c); r.Attempt != 1 {
 			f.Errorf("the job leased has begun %d attempts, want 1", r.Attempt)
 		}
-		f.finishAll(f.s, a, res.Leased[0])
+		f.finishAll(f.s, append(res.Leased, a)...)
 	}),
 
 	eitherWay("lost_exchange_again", repeatsSays+`
@@ -253,13 +253,13 @@ Another UnknownOutcomeError has the Call for the next time.`, func(f *fixture, c
 		f.loses(f.s, commits, 1)
 		_, err := f.s.Reclaim(f.ctx, f.now, 0, hold, 1000)
 		f.unknown("Reclaim", err)
-		fates := map[storage.ID]storage.Fate{}
+		fates, got := map[storage.ID]storage.Fate{}, []storage.Leased(nil)
 		for _, limit := range []int{1, 1, 1000, 1000} {
 			for _, r := range f.reclaimFor(f.s, 0, hold, limit) {
-				fates[r.ID] = r.Fate
-				f.finishAll(f.s, r.Leased)
+				fates[r.ID], got = r.Fate, append(got, r.Leased)
 			}
 		}
+		f.finishAll(f.s, got...)
 		for i, l := range leased {
 			if want := f.known(ifSo(i == 0, storage.Crashed, storage.Unstarted)); fates[l.ID] != want {
 				f.Errorf("the fate of job %d is %s, want %s", i, fateName(fates[l.ID]), fateName(want))
@@ -353,7 +353,11 @@ Another UnknownOutcomeError has the Call for the next time.`, func(f *fixture, c
 				f.Errorf("after Close the repeated Exchange returned %v, want ErrClosed", err)
 			}
 			other := f.db.Open()
-			f.finishAll(other, f.reclaim(other, 0)[0].Leased)
+			if got := f.reclaim(other, 0); len(got) == 1 {
+				f.finishAll(other, got[0].Leased)
+			} else {
+				f.Errorf("after Close %d leases of the lost answer were reclaimed, want 1", len(got))
+			}
 		}},
 	},
 )

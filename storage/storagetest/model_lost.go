@@ -101,7 +101,7 @@ func lossy[R any](ctx context.Context, f *amnesiac, call func(in *instance) (R, 
 	if err != nil {
 		return none, err
 	}
-	if l == nil || l.calls == 0 && !l.commits { // which has found that out, and made the call again
+	if l == nil || l.calls == 0 { // it has found out, and made the call again if it was undone
 		return call(f.instance)
 	}
 	answer, err := apart(ctx, f.instance, call, l.commits)
@@ -109,8 +109,6 @@ func lossy[R any](ctx context.Context, f *amnesiac, call func(in *instance) (R, 
 	case err != nil: // it has no commit
 		f.lose(l.commits, l.calls)
 		return none, err
-	case l.calls == 0:
-		return answer, nil
 	case kept == nil:
 		return none, f.forget(l, nil)
 	}
@@ -353,7 +351,7 @@ func (f *amnesiac) Tx(ctx context.Context, fn func(tx any) error) error {
 	if err != nil {
 		return err
 	}
-	if l == nil {
+	if l == nil || l.calls == 0 && l.commits {
 		return f.instance.Tx(ctx, fn)
 	}
 	commits := false // that is, is to

@@ -81,6 +81,7 @@ type pair struct {
 	origin      time.Duration // of its monotonic clock
 	offers      []*handing
 	evicted     [2][]storage.Evicted // by the last call, of each
+	untold      bool                 // an answer of it was lost
 }
 
 // GoString is what rapid shows when it draws p.
@@ -303,7 +304,7 @@ func (h *history) enqueue(t *rapid.T) {
 		jobs = append(jobs, h.newJob(t))
 	}
 	same := h.conflicts(t, jobs)
-	real, err := p.real.Enqueue(h.ctx, h.now, jobs)
+	real, err := losingAnswers(h, t, p, false, func(int64) ([]storage.Enqueued, error) { return p.real.Enqueue(h.ctx, h.now, jobs) })
 	model, wanted := p.model.Enqueue(h.ctx, h.now, same)
 	if errors.Is(wanted, storage.ErrDuplicate) {
 		h.sameError(err, storage.ErrDuplicate)
@@ -403,13 +404,16 @@ func (h *history) exchange(t *rapid.T) {
 		}
 		h.promoteOthers(t, p, &model)
 	}
-	h.exchangeBoth(p, real, model)
+	h.exchangeBoth(t, p, real, model)
 }
 
 // exchangeBoth compares what both answer to an exchange.
-func (h *history) exchangeBoth(p *pair, real, model storage.Exchange) {
+func (h *history) exchangeBoth(t *rapid.T, p *pair, real, model storage.Exchange) {
 	h.Helper()
-	got, err := p.real.Exchange(h.ctx, h.now, real)
+	got, err := losingAnswers(h, t, p, true, func(repeats int64) (storage.ExchangeResult, error) {
+		real.Repeats = repeats
+		return p.real.Exchange(h.ctx, h.now, real)
+	})
 	h.must(err)
 	want, err := p.model.Exchange(h.ctx, h.now, model)
 	h.must(err)
@@ -486,7 +490,9 @@ func (h *history) note(t *rapid.T) {
 func (h *history) reclaim(t *rapid.T) {
 	p := h.pair(t)
 	mono, limit := p.origin+h.mono, rapid.SampledFrom([]int{1000, 1000, 1}).Draw(t, "limit")
-	got, err := p.real.Reclaim(h.ctx, h.now, mono, hold, limit)
+	got, err := losingAnswers(h, t, p, true, func(int64) ([]storage.Reclaimed, error) {
+		return p.real.Reclaim(h.ctx, h.now, mono, hold, limit)
+	})
 	h.must(err)
 	// Which of them go first is left open, and when those that live are looked
 	// at, so the model takes the same.

@@ -42,6 +42,8 @@ func (h *history) sameEvicted(p *pair) {
 	for i := range p.evicted[0] {
 		p.evicted[0][i].ID = h.byReal[p.evicted[0][i].ID]
 	}
-	h.both("evicted", p.evicted[0], p.evicted[1])
+	if !p.untold {
+		h.both("evicted", p.evicted[0], p.evicted[1])
+	}
 	p.evicted = [2][]storage.Evicted{}
 }
