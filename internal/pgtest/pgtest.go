@@ -1,0 +1,86 @@
+// Package pgtest runs a PostgreSQL server for the tests of a package: one server for a test
+// binary, in a temporary directory, on a Unix socket.
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// required is the variable of the environment that makes a test fail where there is no
+// server, in place of being skipped.
+const required = "ERRAND_CI_POSTGRES"
+
+var (
+	once    sync.Once
+	running *server
+	problem error
+	schemas atomic.Int64
+)
+
+// Main runs the tests of a package, and stops the server after them. It returns the code
+// to exit with.
+func Main(m *testing.M) int {
+	defer func() {
+		if running != nil {
+			running.stop()
+		}
+	}()
+	return m.Run()
+}
+
+// Server returns the settings of a connection to the server, which it starts if it does
+// not run yet. It skips the test if PostgreSQL is not installed.
+func Server(t testing.TB) string {
+	t.Helper()
+	once.Do(func() { running, problem = start() })
+	if problem == nil {
+		return fmt.Sprintf("host=%s user=%s dbname=%s", running.dir, superuser, database)
+	}
+	if os.Getenv(required) != "" {
+		t.Fatalf("no PostgreSQL for this test: %v", problem)
+	}
+	t.Skipf("no PostgreSQL for this test: %v", problem)
+	return ""
+}
+
+// The superuser of the server, and the database of the tests.
+const (
+	superuser = "postgres"
+	database  = "jobs"
+)
+
+// Schema returns the name of a schema of its own, which is dropped when the test ends.
+func Schema(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("test_%d", schemas.Add(1))
+	t.Cleanup(func() { Exec(t, "DROP SCHEMA IF EXISTS "+name+" CASCADE") })
+	return name
+}
+
+// Exec runs SQL as the superuser.
+func Exec(t testing.TB, text string, args ...any) {
+	t.Helper()
+	conn := Connect(t)
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(context.Background(), text, args...); err != nil {
+		t.Fatalf("%s: %v", strings.TrimSpace(text), err)
+	}
+}
+
+// Connect returns a connection of the superuser, which the caller closes.
+func Connect(t testing.TB) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), Server(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}

@@ -1,0 +1,174 @@
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// server is a server in a directory, where its socket is too.
+type server struct {
+	dir  string
+	cmd  *exec.Cmd
+	done chan error
+}
+
+// bins are the folders of Debian's packages, one for each major version.
+const bins = "/usr/lib/postgresql/*/bin"
+
+// longestDir is how long the path of the directory may be: that of a socket has at most
+// 107 bytes.
+const longestDir = 107 - len("/.s.PGSQL.5432")
+
+// start starts a server of the newest version that is installed.
+func start() (*server, error) {
+	found, err := filepath.Glob(filepath.Join(bins, "initdb"))
+	if err != nil || len(found) == 0 {
+		return nil, fmt.Errorf("there is no %s/initdb (apt-get install postgresql)", bins)
+	}
+	bin := filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return major(a) - major(b) }))
+	dir, err := os.MkdirTemp("", "pg")
+	if err == nil && len(dir) > longestDir {
+		os.RemoveAll(dir)
+		dir, err = os.MkdirTemp("/tmp", "pg")
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &server{dir: dir, done: make(chan error, 1)}
+	if err := s.start(bin); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	return s, nil
+}
+
+// major returns the major version in the path of a program.
+func major(path string) int {
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+	return n
+}
+
+func (s *server) start(bin string) error {
+	attr, err := s.owner()
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(s.dir, "data")
+	// The collation of the database is not that of bytes, so that tests see what depends
+	// on it.
+	create := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", superuser, "--auth=trust", "--no-sync",
+		"-E", "UTF8", "--locale=C", "--locale-provider=icu", "--icu-locale=en")
+	create.Dir, create.SysProcAttr = s.dir, attr
+	if out, err := create.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, bytes.TrimSpace(out))
+	}
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", s.dir)
+	for _, setting := range []string{
+		"listen_addresses=", "fsync=off", "max_connections=200", "shared_buffers=64MB", "logging_collector=off", "max_wal_size=4GB",
+	} {
+		s.cmd.Args = append(s.cmd.Args, "-c", setting)
+	}
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.dir, log, log
+	// An immediate shutdown when this process dies, however it does.
+	with := syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
+	if attr != nil {
+		with.Credential = attr.Credential
+	}
+	s.cmd.SysProcAttr = &with
+	started := make(chan error)
+	go func() {
+		// The signal comes when the thread ends that has started the server.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := s.cmd.Start()
+		started <- err
+		if err == nil {
+			s.done <- s.cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	if err := s.create(); err != nil {
+		s.stop()
+		return err
+	}
+	return nil
+}
+
+// owner returns as whom the server runs: initdb refuses root. It gives that user the
+// directory.
+func (s *server) owner() (*syscall.SysProcAttr, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	u, err := user.Lookup("postgres") // comes with the package
+	if err != nil {
+		return nil, err
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	c := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return &syscall.SysProcAttr{Credential: c}, os.Chown(s.dir, int(uid), int(gid))
+}
+
+// create waits until the server answers, and creates the database.
+func (s *server) create() error {
+	ctx := context.Background()
+	for {
+		conn, err := pgx.Connect(ctx, fmt.Sprintf("host=%s user=%s dbname=postgres", s.dir, superuser))
+		if err == nil {
+			_, err = conn.Exec(ctx, "CREATE DATABASE "+database)
+			return errors.Join(err, conn.Close(ctx))
+		}
+		select {
+		case end := <-s.done:
+			s.done <- end
+			log, _ := fs.ReadFile(os.DirFS(s.dir), "log")
+			return fmt.Errorf("postgres ended: %w: %s", end, bytes.TrimSpace(log))
+		default:
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+var stopping sync.Mutex
+
+// stop ends the server at once, and deletes its directory.
+func (s *server) stop() {
+	stopping.Lock()
+	defer stopping.Unlock()
+	if s.cmd == nil || s.cmd.Process == nil {
+		return
+	}
+	_ = s.cmd.Process.Signal(syscall.SIGQUIT)
+	<-s.done
+	s.cmd = nil
+	os.RemoveAll(s.dir)
+}

@@ -1,0 +1,156 @@
+-- The tables of errand on PostgreSQL. Times are microseconds since 1970 in UTC, durations
+-- microseconds. States: 1 scheduled, 2 ready, 3 running, 4 done, 5 cancelled, 6 dead; a
+-- partial index is used only where the query has the literal.
+--
+-- Names have COLLATE "C", so that they sort as in Go whatever the database's own
+-- collation is. What may hold any byte is bytea.
+
+-- Keys of jobs, tokens of leases and numbers of instances. A sequence caches nothing: a
+-- number is taken when it is needed, so that numbers rise from a call to the calls that
+-- begin after it.
+CREATE SEQUENCE errand_key MAXVALUE 281474976710655;
+CREATE SEQUENCE errand_token;
+CREATE SEQUENCE errand_instance_number AS integer;
+
+-- What is about the database as a whole, in one row. locks is the first half of the keys
+-- of advisory locks: several schemas of one database have a different one each.
+-- min_version is the oldest schema version whose programs may use the tables.
+CREATE TABLE errand_meta (
+  locks       integer NOT NULL,
+  min_version integer NOT NULL
+);
+INSERT INTO errand_meta VALUES ((random() * 2147483646)::integer, 1);
+
+-- A lane is a number for a queue and a kind. Who adds lanes holds an advisory lock
+-- until the commit: a lane is seen only after those with lower numbers.
+CREATE TABLE errand_lane (
+  lane  integer PRIMARY KEY,
+  queue text COLLATE "C" NOT NULL,
+  kind  text COLLATE "C" NOT NULL,
+  UNIQUE (queue, kind)
+);
+
+-- How many jobs of a lane are in a state: the sum of n over both tables. Transactions add
+-- rows to errand_delta and meet no row of others; now and then these are folded into
+-- errand_number.
+CREATE TABLE errand_number (
+  lane   integer NOT NULL,
+  number smallint NOT NULL,
+  n      bigint NOT NULL,
+  PRIMARY KEY (lane, number)
+);
+CREATE TABLE errand_delta (
+  lane   integer NOT NULL,
+  number smallint NOT NULL,
+  n      bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
+-- Stores that lease. Each holds an advisory lock with its number in a session of its own.
+-- lease is the longest lease it has asked for, seen_at when it last looked after its
+-- registration, closed that it waits only for its handlers: its leases do not lapse.
+CREATE TABLE errand_instance (
+  instance integer PRIMARY KEY,
+  name     text NOT NULL,
+  lease    bigint NOT NULL,
+  since    bigint NOT NULL,
+  seen_at  bigint NOT NULL,
+  closed   boolean NOT NULL DEFAULT false
+);
+
+-- Live jobs. weight is how many bytes args and headers have. history is true if
+-- errand_history may have rows of the job.
+--
+-- A lease changes the state, so its new version of the row needs new entries in the
+-- indexes; an extension changes no indexed column, and finds room on the page.
+CREATE TABLE errand_job (
+  id         bigint PRIMARY KEY,
+  due_at     bigint NOT NULL,
+  created_at bigint NOT NULL,
+  until      bigint NOT NULL DEFAULT 0,
+  token      bigint NOT NULL DEFAULT 0,
+  timeout    bigint NOT NULL DEFAULT 0,
+  lane       integer NOT NULL,
+  instance   integer NOT NULL DEFAULT 0,
+  salt       integer NOT NULL,
+  weight     integer NOT NULL,
+  attempt    integer NOT NULL DEFAULT 0,
+  retry      integer NOT NULL DEFAULT 0,
+  crashes    integer NOT NULL DEFAULT 0,
+  snoozes    integer NOT NULL DEFAULT 0,
+  state      smallint NOT NULL,
+  priority   smallint NOT NULL,
+  cancelling boolean NOT NULL DEFAULT false,
+  history    boolean NOT NULL DEFAULT false,
+  policy     bytea,
+  headers    bytea,
+  args       bytea NOT NULL
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX errand_job_ready ON errand_job (lane, priority DESC, due_at, id) WHERE state = 2;
+CREATE INDEX errand_job_scheduled ON errand_job (due_at, id) WHERE state = 1;
+CREATE INDEX errand_job_running ON errand_job (instance) WHERE state = 3;
+
+-- Finished jobs, until purge_at.
+CREATE TABLE errand_finished (
+  id         bigint PRIMARY KEY,
+  due_at     bigint NOT NULL,
+  created_at bigint NOT NULL,
+  ended_at   bigint NOT NULL,
+  purge_at   bigint NOT NULL,
+  token      bigint NOT NULL,
+  timeout    bigint NOT NULL,
+  lane       integer NOT NULL,
+  salt       integer NOT NULL,
+  attempt    integer NOT NULL,
+  retry      integer NOT NULL,
+  crashes    integer NOT NULL,
+  snoozes    integer NOT NULL,
+  state      smallint NOT NULL,
+  priority   smallint NOT NULL,
+  policy     bytea,
+  headers    bytea,
+  args       bytea NOT NULL,
+  error      bytea NOT NULL
+);
+CREATE INDEX errand_finished_purge ON errand_finished (purge_at);
+
+-- Dead letters. in_effect is the policy that was in effect when the job died, policy the
+-- job's own.
+CREATE TABLE errand_dead (
+  id         bigint PRIMARY KEY,
+  due_at     bigint NOT NULL,
+  created_at bigint NOT NULL,
+  ended_at   bigint NOT NULL,
+  token      bigint NOT NULL,
+  timeout    bigint NOT NULL,
+  lane       integer NOT NULL,
+  salt       integer NOT NULL,
+  attempt    integer NOT NULL,
+  retry      integer NOT NULL,
+  crashes    integer NOT NULL,
+  snoozes    integer NOT NULL,
+  priority   smallint NOT NULL,
+  reason     text COLLATE "C" NOT NULL,
+  policy     bytea,
+  in_effect  bytea,
+  headers    bytea,
+  args       bytea NOT NULL,
+  error      bytea NOT NULL,
+  cause      bytea NOT NULL
+);
+CREATE INDEX errand_dead_ended ON errand_dead (ended_at, id);
+
+-- Failed attempts, the last 20 of each job. Keyed by job, never moved.
+CREATE TABLE errand_history (
+  job         bigint NOT NULL,
+  n           integer NOT NULL,
+  attempt     integer NOT NULL,
+  at          bigint NOT NULL,
+  duration    bigint NOT NULL,
+  retry_after boolean NOT NULL,
+  phase       bytea NOT NULL,
+  error       bytea NOT NULL,
+  stack       bytea NOT NULL,
+  instance    bytea NOT NULL,
+  PRIMARY KEY (job, n)
+);

@@ -1,0 +1,138 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// patience is how long a call may take once it has begun.
+	patience = time.Minute
+	// attempts is how often a transaction is run that fails because of what runs beside it.
+	attempts = 10
+)
+
+// settings sets what the Store's sessions need, unless the application has set it.
+//
+// Plans do not depend on statistics, which lag behind the tables of a queue: every
+// statement finds its rows by an index or by keys that it was given.
+func settings(c *pgx.ConnConfig, schema string) {
+	for name, value := range map[string]string{
+		"application_name":                    "errand",
+		"lock_timeout":                        "10s",
+		"statement_timeout":                   "30s",
+		"idle_in_transaction_session_timeout": "30s",
+	} {
+		c.RuntimeParams[name] = cmp.Or(c.RuntimeParams[name], value)
+	}
+	for name, value := range map[string]string{
+		"client_encoding":               "UTF8",
+		"default_transaction_isolation": "read committed",
+		"plan_cache_mode":               "force_generic_plan",
+		"enable_seqscan":                "off",
+		"enable_hashjoin":               "off",
+		"enable_mergejoin":              "off",
+		"jit":                           "off",
+	} {
+		c.RuntimeParams[name] = value
+	}
+	if schema != "" {
+		c.RuntimeParams["search_path"] = schema
+	}
+}
+
+// prepared are the statements that each connection prepares when it begins.
+var prepared = []string{
+	sqlInsert, sqlDelta, sqlFold,
+	sqlExtend, sqlLonger, sqlLock, sqlDelete, sqlKeep, sqlBury, sqlPutBack, sqlFail, sqlPrune,
+	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
+	sqlJob, sqlHistory, sqlCounts,
+	sqlLive, sqlEnded, sqlAsk,
+	sqlInstances, sqlRunning, sqlTakeOver, sqlTakeLapsed, sqlForget,
+}
+
+func prepare(ctx context.Context, c *pgx.Conn) error {
+	for _, text := range prepared {
+		if _, err := c.Prepare(ctx, text, text); err != nil {
+			return fmt.Errorf("%s: %w", text, err)
+		}
+	}
+	return nil
+}
+
+// run runs fn on a connection, in a context that does not end with ctx: what has begun
+// goes through. It runs fn again if its transaction fails because of what runs beside it.
+func (s *Store) run(ctx context.Context, fn func(ctx context.Context, c *pgx.Conn) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return cmp.Or(ctx.Err(), translate(err))
+	}
+	defer conn.Release()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	begun, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	for range attempts {
+		err = fn(begun, conn.Conn())
+		if err == nil {
+			return nil
+		}
+		if conn.Conn().PgConn().TxStatus() != 'I' && !conn.Conn().IsClosed() {
+			_, undo := conn.Exec(begun, "ROLLBACK")
+			err = errors.Join(err, undo)
+		}
+		if !again(err) {
+			break
+		}
+	}
+	return translate(err)
+}
+
+// part sends b in one round trip, inside a transaction that goes on.
+func part(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error { return c.SendBatch(ctx, b).Close() }
+
+// commit sends b in one round trip, at the end of which what it has written is durable. If
+// b begins no transaction, all of it is one.
+func commit(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
+	err := c.SendBatch(ctx, b).Close()
+	if err != nil && lost(c, err) {
+		return fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, err)
+	}
+	return err
+}
+
+// read runs fn in a transaction that reads, all of it as of one moment.
+func (s *Store) read(ctx context.Context, fn func(b *pgx.Batch)) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		b := &pgx.Batch{}
+		b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+		fn(b)
+		b.Queue("COMMIT")
+		return part(ctx, c, b)
+	})
+}
+
+// each queues a statement, and calls fn for each of its rows.
+func each(b *pgx.Batch, fn func(row pgx.CollectableRow) error, text string, args ...any) {
+	b.Queue(text, args...).Query(func(rows pgx.Rows) error {
+		defer rows.Close()
+		for rows.Next() {
+			if err := fn(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}

@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/errandq/errand/storage"
+)
+
+var (
+	// ErrUnreachable: no server answers.
+	ErrUnreachable = errors.New("postgres: no server answers")
+	// ErrAccess: the server refuses the user, the password or the database.
+	ErrAccess = errors.New("postgres: the server refuses access")
+)
+
+// kinds are the errors of the server by their code, or by the class of it.
+var kinds = map[string]error{
+	"08":    storage.ErrIO,
+	"28":    ErrAccess,
+	"3D000": ErrAccess, // no such database
+	"42501": ErrAccess, // no privilege
+	"25006": storage.ErrReadOnly,
+	"53100": storage.ErrFull,
+	"53200": storage.ErrBusy, // out of memory
+	"53300": storage.ErrBusy, // too many connections
+	"40001": storage.ErrBusy,
+	"40P01": storage.ErrBusy,
+	"55P03": storage.ErrBusy, // a lock was not to be had in time
+	"57014": storage.ErrBusy, // a statement took too long
+	"57P01": storage.ErrIO,   // the server is being stopped
+	"57P02": storage.ErrIO,
+	"57P03": ErrUnreachable, // it is starting
+	"58030": storage.ErrIO,
+	"XX001": storage.ErrCorrupt,
+	"XX002": storage.ErrCorrupt,
+}
+
+// translate makes an error of the driver one of this package or of package storage, by
+// its code.
+func translate(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, storage.ErrUnknownOutcome) {
+		return err
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		kind := kinds[e.Code]
+		if kind == nil {
+			kind = kinds[e.Code[:min(2, len(e.Code))]]
+		}
+		if kind == nil {
+			return fmt.Errorf("postgres: %w", err)
+		}
+		return fmt.Errorf("%w: %w", kind, err)
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return fmt.Errorf("%w: %w", storage.ErrIO, err)
+	}
+	return fmt.Errorf("postgres: %w", err)
+}
+
+// again reports whether a transaction failed only because of what ran beside it.
+func again(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (e.Code == "40001" || e.Code == "40P01")
+}
+
+// lost reports whether an error of a batch with a commit leaves open whether that took
+// place: the connection ended after something was sent, and before the answer.
+func lost(c *pgx.Conn, err error) bool {
+	if pgconn.SafeToRetry(err) {
+		return false
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Severity == "FATAL" || e.Severity == "PANIC"
+	}
+	return c.IsClosed()
+}
+
+// unsupported is the error for what a Store does not do yet.
+func unsupported(what string) error { return fmt.Errorf("postgres: %s: %w", what, errors.ErrUnsupported) }

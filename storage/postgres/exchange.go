@@ -1,0 +1,241 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// The keys are sorted, and taken in this order: two transactions that are about the
+	// same jobs wait for each other, not in a circle.
+	sqlExtend = `UPDATE errand_job j SET until = $3 FROM unnest($1::bigint[], $2::bigint[]) f(id, token)
+WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token, j.cancelling`
+	sqlLonger = `UPDATE errand_instance SET lease = $2 WHERE instance = $1 AND lease < $2`
+
+	// next is when the first scheduled job is due that is left.
+	sqlPromote = `WITH c AS MATERIALIZED (
+  SELECT id FROM errand_job WHERE state = 1 AND due_at <= $1 ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED),
+u AS (UPDATE errand_job j SET state = 2 FROM c WHERE j.id = c.id RETURNING j.lane),
+n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VALUES (1::smallint, -1), (2::smallint, 1)) v(number, sign) GROUP BY lane, number, sign)
+SELECT (SELECT count(*) FROM u), (SELECT min(due_at) FROM errand_job WHERE state = 1 AND due_at > $1)`
+)
+
+// promoteLimit is how many due jobs one exchange makes ready.
+const promoteLimit = 1000
+
+// exchange is an Exchange under way, and what a run of its transaction has found.
+type exchange struct {
+	s   *Store
+	now time.Time
+	x   *storage.Exchange
+
+	res      storage.ExchangeResult
+	extended map[storage.Lease]bool // whether the job was asked to stop
+	finish   *finishing
+	promoted int
+	next     *int64
+	claim    claim
+	trips    int // round trips so far
+}
+
+// maxTrips is how many round trips an exchange may take.
+const maxTrips = 4
+
+// Exchange implements [storage.Store]. It promotes due jobs of all lanes.
+func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	if err := s.enter(ctx); err != nil {
+		return storage.ExchangeResult{}, err
+	}
+	defer s.leave()
+	if err := possible(&x); err != nil {
+		return storage.ExchangeResult{}, err
+	}
+	e := &exchange{s: s, now: now, x: &x}
+	for i := range x.Finish {
+		if err := s.know(ctx, x.Finish[i].Then); err != nil {
+			return storage.ExchangeResult{}, err
+		}
+	}
+	if x.Wanted() > 0 {
+		if err := s.self.register(ctx, s, now); err != nil {
+			return storage.ExchangeResult{}, err
+		}
+	}
+	if err := s.run(ctx, e.run); err != nil {
+		return storage.ExchangeResult{}, err
+	}
+	if x.Wanted() > 0 || len(x.Extend) > 0 {
+		s.self.promised(x.LeaseDuration)
+	}
+	e.answer()
+	return e.res, nil
+}
+
+// possible returns an error for an exchange that needs what the Store does not do yet.
+func possible(x *storage.Exchange) error {
+	if len(x.Hold) > 0 || len(x.Release) > 0 {
+		return unsupported("a hold")
+	}
+	for i := range x.Wants {
+		if x.Wants[i].ByGroup > 0 || x.Wants[i].KeepsBack() {
+			return unsupported("jobs that are leased together")
+		}
+	}
+	for i := range x.Finish {
+		f := &x.Finish[i]
+		if f.Outcome == storage.OutcomeUnavailable || f.Result != nil || f.Progress != nil {
+			return unsupported("OutcomeUnavailable, a result or a progress")
+		}
+		if err := plain(f.Then); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run is the exchange as one transaction, in as few round trips as may be: one if what
+// becomes of its jobs does not depend on their rows, and one Want says all; else two, as
+// the rows are locked and read first; one more if Go is to choose among ready jobs; and
+// one more if others have added lanes.
+func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
+	e.res, e.extended, e.promoted, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, 0, nil
+	e.claim, e.trips = e.s.claimFor(e.x), 0
+	e.finish = newFinishing(e.s, e.now, e.x)
+	b := &pgx.Batch{}
+	if !e.finish.simple || e.claim.chooses() {
+		b.Queue("BEGIN")
+	}
+	e.extend(b)
+	if len(e.x.Extend) > 0 || e.x.Wanted() > 0 {
+		e.s.self.promise(b, e.x.LeaseDuration)
+	}
+	if !e.finish.simple {
+		e.s.readNew(b)
+		e.finish.lock(b)
+		if err := e.send(ctx, c, b, false); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+	}
+	d := sums{}
+	e.finish.write(b, d)
+	e.s.count(b, d)
+	e.promote(b)
+	if !e.claim.chooses() {
+		e.claim.take(b, e)
+		if !e.finish.simple {
+			b.Queue("COMMIT")
+		}
+		if err := e.send(ctx, c, b, true); err != nil {
+			return err
+		}
+		return e.takeFromNew(ctx, c)
+	}
+	e.claim.look(b)
+	if err := e.send(ctx, c, b, false); err != nil {
+		return err
+	}
+	if e.claim.outdated && e.trips < maxTrips-1 {
+		e.claim = e.s.claimFor(e.x)
+		b = &pgx.Batch{}
+		e.claim.look(b)
+		if err := e.send(ctx, c, b, false); err != nil {
+			return err
+		}
+	}
+	b = &pgx.Batch{}
+	e.claim.lease(b, e)
+	b.Queue("COMMIT")
+	return e.send(ctx, c, b, true)
+}
+
+// send sends b, with the commit if it is the last part.
+func (e *exchange) send(ctx context.Context, c *pgx.Conn, b *pgx.Batch, last bool) error {
+	if last && b.Len() == 0 {
+		return nil
+	}
+	e.trips++
+	if last {
+		return commit(ctx, c, b)
+	}
+	return part(ctx, c, b)
+}
+
+// takeFromNew leases once more, in a transaction of its own, if the first try leased
+// nothing because others had added lanes. What was written before is durable, so an error
+// only means that nothing is leased.
+func (e *exchange) takeFromNew(ctx context.Context, c *pgx.Conn) error {
+	if !e.claim.outdated || len(e.claim.leased) > 0 || e.trips >= maxTrips {
+		return nil
+	}
+	e.claim = e.s.claimFor(e.x)
+	if e.claim.chooses() {
+		e.claim.outdated = true
+		return nil
+	}
+	b := &pgx.Batch{}
+	e.claim.take(b, e)
+	if err := e.send(ctx, c, b, true); err != nil {
+		e.claim.outdated, e.claim.leased = true, nil
+	}
+	return nil
+}
+
+// extend queues the extension of leases.
+func (e *exchange) extend(b *pgx.Batch) {
+	if len(e.x.Extend) == 0 {
+		return
+	}
+	keys, tokens := columns(e.x.Extend)
+	each(b, func(row pgx.CollectableRow) error {
+		var l storage.Lease
+		var asked bool
+		err := row.Scan(&l.Key, &l.Token, &asked)
+		e.extended[l] = asked
+		return err
+	}, sqlExtend, keys, tokens, micros(e.now.Add(e.x.LeaseDuration)))
+}
+
+// columns returns the keys and tokens of leases, sorted and each once.
+func columns(leases []storage.Lease) (keys, tokens []int64) {
+	for _, l := range sorted(leases) {
+		keys, tokens = append(keys, l.Key), append(tokens, l.Token)
+	}
+	return keys, tokens
+}
+
+// promote queues what makes due jobs ready.
+func (e *exchange) promote(b *pgx.Batch) {
+	if e.x.Wanted() == 0 {
+		return
+	}
+	b.Queue(sqlPromote, micros(e.now), promoteLimit).QueryRow(func(row pgx.Row) error { return row.Scan(&e.promoted, &e.next) })
+}
+
+// answer makes the result of what the transaction has found.
+func (e *exchange) answer() {
+	for _, l := range e.x.Extend {
+		asked, ok := e.extended[l]
+		switch {
+		case !ok:
+			e.res.Extended = append(e.res.Extended, storage.Lost)
+		case asked:
+			e.res.Extended = append(e.res.Extended, storage.Cancelling)
+		default:
+			e.res.Extended = append(e.res.Extended, storage.Applied)
+		}
+	}
+	e.finish.answer(&e.res)
+	e.res.Leased = e.claim.leased
+	switch {
+	case e.x.Wanted() == 0:
+	case e.promoted == promoteLimit || e.claim.outdated || e.claim.missed:
+		e.res.NextDue = e.now
+	case e.next != nil:
+		e.res.NextDue = fromMicros(*e.next)
+	}
+}

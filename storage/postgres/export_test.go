@@ -1,0 +1,38 @@
+package postgres
+
+import (
+	"context"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Kill lets the Store die as its process would: the kernel closes its connections, and
+// nothing is said to the server.
+func (s *Store) Kill() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.calls.Wait()
+	s.self.mu.Lock()
+	defer s.self.mu.Unlock()
+	if s.self.conn != nil && !s.self.conn.IsClosed() {
+		_ = s.self.conn.PgConn().Conn().Close()
+		_ = s.self.conn.Close(context.Background()) // it is of no use any more, and ends at once
+	}
+	s.pool.Close()
+}
+
+// WaitGone waits until the server has noticed that an instance has ended.
+func (s *Store) WaitGone(ctx context.Context, c *pgx.Conn) error {
+	if s.self.number() == 0 {
+		return nil
+	}
+	_, err := c.Exec(ctx, `SELECT pg_advisory_lock($1::integer, $2::integer), pg_advisory_unlock($1::integer, $2::integer)`, s.locks, s.self.number())
+	return err
+}
+
+// OnDial makes all later connections by dial.
+func (s *Store) OnDial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
+	s.session.DialFunc = dial
+}

@@ -1,0 +1,358 @@
+package postgres
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlLock = `SELECT id, token, lane, due_at, attempt, retry, crashes, snoozes, cancelling FROM errand_job
+WHERE id = ANY($1::bigint[]) AND state = 3 ORDER BY id FOR UPDATE`
+
+	// Both end jobs in a state, of leases or with the token that a waiting job has.
+	sqlDelete = `WITH d AS (DELETE FROM errand_job j USING unnest($1::bigint[], $2::bigint[]) f(id, token)
+  WHERE j.id = f.id AND j.token = f.token AND j.state = $3::smallint RETURNING j.id, j.lane, j.history),
+h AS (DELETE FROM errand_history h USING d WHERE d.history AND h.job = d.id),
+n AS (INSERT INTO errand_delta SELECT lane, $3::smallint, -count(*) FROM d GROUP BY lane)
+SELECT id FROM d`
+
+	sqlKeep = `WITH d AS (DELETE FROM errand_job j
+  USING unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::integer[], $5::bigint[], $6::bytea[]) f(id, token, ended, more, purge_at, error)
+  WHERE j.id = f.id AND j.token = f.token AND j.state = $8::smallint RETURNING j.*, f.ended, f.more, f.purge_at, f.error),
+k AS (INSERT INTO errand_finished (id, due_at, created_at, ended_at, purge_at, token, timeout, lane, salt, attempt, retry, crashes, snoozes,
+    state, priority, policy, headers, args, error)
+  SELECT id, due_at, created_at, $7::bigint, purge_at, token, timeout, lane, salt, attempt + more, retry, crashes * $9::integer, snoozes,
+    ended, priority, policy, headers, args, error FROM d),
+n AS (INSERT INTO errand_delta
+  SELECT lane, $8::smallint, -count(*) FROM d GROUP BY lane UNION ALL SELECT lane, ended, count(*) FROM d GROUP BY lane, ended)
+SELECT id FROM d`
+
+	sqlBury = `WITH d AS (DELETE FROM errand_job j
+  USING unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], $5::integer[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[])
+    f(id, attempt, retry, crashes, snoozes, reason, in_effect, error, cause)
+  WHERE j.id = f.id RETURNING j.id, j.due_at, j.created_at, j.token, j.timeout, j.lane, j.salt, f.attempt, f.retry, f.crashes, f.snoozes,
+    j.priority, f.reason, j.policy, f.in_effect, j.headers, j.args, f.error, f.cause)
+INSERT INTO errand_dead (id, due_at, created_at, token, timeout, lane, salt, attempt, retry, crashes, snoozes,
+  priority, reason, policy, in_effect, headers, args, error, cause, ended_at) SELECT *, $10::bigint FROM d`
+
+	sqlPutBack = `UPDATE errand_job j SET state = f.state, due_at = f.due_at, attempt = f.attempt, retry = f.retry, crashes = f.crashes,
+  snoozes = f.snoozes, history = j.history OR f.history, instance = 0, cancelling = false
+FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::boolean[])
+  f(id, state, due_at, attempt, retry, crashes, snoozes, history) WHERE j.id = f.id`
+
+	sqlFail = `INSERT INTO errand_history (job, n, attempt, at, duration, retry_after, phase, error, stack, instance)
+SELECT job, coalesce((SELECT max(n) FROM errand_history h WHERE h.job = f.job), 0) + 1, attempt, $8::bigint, duration, retry_after, phase, error, stack, instance
+FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::boolean[], $5::bytea[], $6::bytea[], $7::bytea[], $9::bytea[])
+  f(job, attempt, duration, retry_after, phase, error, stack, instance)`
+	sqlPrune = `DELETE FROM errand_history h USING unnest($1::bigint[]) f(job)
+WHERE h.job = f.job AND h.n <= (SELECT max(n) FROM errand_history x WHERE x.job = f.job) - $2::integer`
+)
+
+// held is the row of a job whose lease is about to end.
+type held struct {
+	token      int64
+	lane       int32
+	due        int64
+	counters   storage.Counters
+	cancelling bool
+}
+
+// finishing is the Finish part of an exchange.
+type finishing struct {
+	s   *Store
+	now time.Time
+	x   *storage.Exchange
+	// simple says that nothing depends on the rows of the jobs.
+	simple bool
+
+	held    map[int64]held // by key, without those whose lease has ended
+	results []storage.ItemResult
+	ended   map[int64]bool // by key, of a simple one: what the statements have ended
+
+	gone    []storage.Lease
+	keep    []keeping
+	bury    []burying
+	back    []puttingBack
+	fail    []failing
+	then    entering
+	thenFor []int // of which Finish each job of then is
+}
+
+type keeping struct {
+	storage.Lease
+	state   int16
+	more    int32 // added to the attempts
+	purgeAt int64
+	text    string
+}
+
+type burying struct {
+	key int64
+	storage.Counters
+	*storage.Finish
+}
+
+type puttingBack struct {
+	key int64
+	storage.Counters
+	state  int16
+	due    int64
+	failed bool
+}
+
+type failing struct {
+	key     int64
+	attempt int
+	*storage.NewFailure
+}
+
+func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
+	f := &finishing{s: s, now: now, x: x, simple: true, ended: map[int64]bool{}}
+	for i := range x.Finish {
+		f.simple = f.simple && isSimple(&x.Finish[i]) && len(x.Retention.Lanes) == 0
+	}
+	for i := range x.Finish {
+		if f.simple {
+			f.end(&x.Finish[i], x.Finish[i].Effect(false), x.Retention.Default)
+		}
+	}
+	return f
+}
+
+// isSimple reports whether what a Finish does does not depend on the row of its job.
+func isSimple(f *storage.Finish) bool {
+	return (f.Outcome == storage.OutcomeDone || f.Outcome == storage.OutcomeCancelled) && f.Failure == nil && len(f.Then) == 0
+}
+
+// end notes that a job ends as finished.
+func (f *finishing) end(fin *storage.Finish, e storage.Effect, keep time.Duration) {
+	if keep <= 0 {
+		f.gone = append(f.gone, fin.Lease)
+		return
+	}
+	state := int16(done)
+	if e.State == storage.Cancelled {
+		state = cancelled
+	}
+	f.keep = append(f.keep, keeping{fin.Lease, state, int32(e.Add.Attempt), micros(f.now.Add(keep)), fin.Error})
+}
+
+// lock queues the locking and reading of the jobs.
+func (f *finishing) lock(b *pgx.Batch) {
+	f.held = map[int64]held{}
+	var keys []int64
+	for i := range f.x.Finish {
+		keys = append(keys, f.x.Finish[i].Key)
+	}
+	each(b, func(row pgx.CollectableRow) error {
+		var key int64
+		var h held
+		n := &h.counters
+		err := row.Scan(&key, &h.token, &h.lane, &h.due, &n.Attempt, &n.Retry, &n.Crashes, &n.Snoozes, &h.cancelling)
+		f.held[key] = h
+		return err
+	}, sqlLock, keys)
+}
+
+// decide decides what becomes of each job that was read.
+func (f *finishing) decide(d sums) {
+	for i := range f.x.Finish {
+		fin := &f.x.Finish[i]
+		h, ok := f.held[fin.Key]
+		if !ok || h.token != fin.Token {
+			f.results = append(f.results, storage.Lost)
+			continue
+		}
+		e := fin.Effect(h.cancelling)
+		if e.State == "" {
+			f.results = append(f.results, storage.Refused)
+			continue
+		}
+		f.results = append(f.results, storage.Applied)
+		delete(f.held, fin.Key)
+		f.one(i, fin, e, h, d)
+	}
+}
+
+// one decides about one job.
+func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d sums) {
+	lane := f.s.lanes.name(h.lane)
+	keep := f.x.Retention.Of(lane.Queue, lane.Kind)
+	kept := true
+	switch e.State {
+	case storage.Ready:
+		state, at := int16(ready), h.due
+		if fin.DueAt.After(f.now) {
+			state = scheduled
+		}
+		if !fin.DueAt.IsZero() {
+			at = due(fin.DueAt)
+		} else if !e.KeepPlace {
+			at = due(f.now)
+		}
+		f.back = append(f.back, puttingBack{fin.Key, e.Counters(h.counters), state, at, f.fails(fin)})
+		d.add(h.lane, running, -1)
+		d.add(h.lane, state, 1)
+	case storage.Dead:
+		f.bury = append(f.bury, burying{fin.Key, e.Counters(h.counters), fin})
+		d.add(h.lane, running, -1)
+		d.add(h.lane, dead, 1)
+	default:
+		f.end(fin, e, keep)
+		kept = keep > 0
+	}
+	if kept && f.fails(fin) {
+		f.fail = append(f.fail, failing{fin.Key, h.counters.Attempt, fin.Failure})
+	}
+	if len(fin.Then) > 0 && (fin.Outcome == storage.OutcomeDone || fin.Outcome == storage.OutcomeDead) {
+		f.s.entering(&f.then, f.now, fin.Then)
+		for range fin.Then {
+			f.thenFor = append(f.thenFor, i)
+		}
+	}
+}
+
+// fails reports whether a Finish adds to the history.
+func (f *finishing) fails(fin *storage.Finish) bool {
+	return fin.Failure != nil && fin.Outcome != storage.OutcomeReturned
+}
+
+// write queues what was decided.
+func (f *finishing) write(b *pgx.Batch, d sums) {
+	if !f.simple {
+		f.decide(d)
+	}
+	took := func(row pgx.CollectableRow) error {
+		var key int64
+		err := row.Scan(&key)
+		f.ended[key] = true
+		return err
+	}
+	if len(f.gone) > 0 {
+		keys, tokens := columns(f.gone)
+		each(b, took, sqlDelete, keys, tokens, running)
+	}
+	f.writeKept(b, took)
+	f.writeDead(b)
+	f.writeBack(b)
+	f.writeFailures(b)
+	if len(f.then.lane) > 0 {
+		f.then.insert(b, d)
+	}
+}
+
+func (f *finishing) writeKept(b *pgx.Batch, took func(pgx.CollectableRow) error) {
+	if len(f.keep) == 0 {
+		return
+	}
+	slices.SortStableFunc(f.keep, func(a, b keeping) int { return cmp.Compare(a.Key, b.Key) })
+	var keys, tokens, purge []int64
+	var state []int16
+	var more []int32
+	var text [][]byte
+	for i, k := range f.keep {
+		if i > 0 && f.keep[i-1].Lease == k.Lease {
+			continue
+		}
+		keys, tokens, state, more = append(keys, k.Key), append(tokens, k.Token), append(state, k.state), append(more, k.more)
+		purge, text = append(purge, k.purgeAt), append(text, []byte(k.text))
+	}
+	each(b, took, sqlKeep, keys, tokens, state, more, purge, text, micros(f.now), running, 0)
+}
+
+// counterColumns are counters of jobs, as columns.
+type counterColumns struct{ attempt, retry, crashes, snoozes []int32 }
+
+func (c *counterColumns) add(n storage.Counters) {
+	c.attempt, c.retry = append(c.attempt, int32(n.Attempt)), append(c.retry, int32(n.Retry))
+	c.crashes, c.snoozes = append(c.crashes, int32(n.Crashes)), append(c.snoozes, int32(n.Snoozes))
+}
+
+func (f *finishing) writeDead(b *pgx.Batch) {
+	if len(f.bury) == 0 {
+		return
+	}
+	var keys []int64
+	var n counterColumns
+	var reason []string
+	var policy, text, cause [][]byte
+	for _, d := range f.bury {
+		keys, reason = append(keys, d.key), append(reason, string(d.Reason))
+		n.add(d.Counters)
+		policy, text, cause = append(policy, optional(d.Policy)), append(text, []byte(d.Error)), append(cause, []byte(d.Cause))
+	}
+	b.Queue(sqlBury, keys, n.attempt, n.retry, n.crashes, n.snoozes, reason, policy, text, cause, micros(f.now))
+}
+
+func (f *finishing) writeBack(b *pgx.Batch) {
+	if len(f.back) == 0 {
+		return
+	}
+	var keys, due []int64
+	var state []int16
+	var n counterColumns
+	var failed []bool
+	for _, p := range f.back {
+		keys, state, due, failed = append(keys, p.key), append(state, p.state), append(due, p.due), append(failed, p.failed)
+		n.add(p.Counters)
+	}
+	b.Queue(sqlPutBack, keys, state, due, n.attempt, n.retry, n.crashes, n.snoozes, failed)
+}
+
+func (f *finishing) writeFailures(b *pgx.Batch) {
+	if len(f.fail) == 0 {
+		return
+	}
+	var keys, long, took []int64
+	var attempt []int32
+	var after []bool
+	var phase, text, stack, instance [][]byte
+	for _, h := range f.fail {
+		keys, attempt, took, after = append(keys, h.key), append(attempt, int32(h.attempt)), append(took, length(h.Duration)), append(after, h.RetryAfter)
+		phase, text, stack = append(phase, []byte(h.Phase)), append(text, []byte(h.Error)), append(stack, []byte(h.Stack))
+		instance = append(instance, []byte(cmp.Or(h.Instance, f.s.self.title())))
+		if h.attempt > storage.HistoryLimit {
+			long = append(long, h.key)
+		}
+	}
+	b.Queue(sqlFail, keys, attempt, took, after, phase, text, stack, micros(f.now), instance)
+	if len(long) > 0 {
+		b.Queue(sqlPrune, long, storage.HistoryLimit)
+	}
+}
+
+// answer fills in the results.
+func (f *finishing) answer(res *storage.ExchangeResult) {
+	if f.simple {
+		for i := range f.x.Finish {
+			l := f.x.Finish[i].Lease
+			result := storage.Lost
+			if f.ended[l.Key] {
+				delete(f.ended, l.Key) // whoever names it twice has lost it the second time
+				result = storage.Applied
+			}
+			res.Finished = append(res.Finished, result)
+		}
+		return
+	}
+	res.Finished = f.results
+	for k, i := range f.thenFor {
+		if res.Then == nil {
+			res.Then = map[int][]storage.Enqueued{}
+		}
+		res.Then[i] = append(res.Then[i], storage.Enqueued{ID: f.then.id(k)})
+	}
+}
+
+// sorted returns leases by key and token, each once.
+func sorted(leases []storage.Lease) []storage.Lease {
+	all := slices.SortedFunc(slices.Values(leases), func(a, b storage.Lease) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Token, b.Token))
+	})
+	return slices.Compact(all)
+}

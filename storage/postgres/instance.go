@@ -1,0 +1,144 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	sqlNumber      = `SELECT nextval('errand_instance_number')::integer`
+	sqlShowLife = `SELECT pg_advisory_lock($1::integer, $2::integer)`
+	sqlAddInstance = `INSERT INTO errand_instance (instance, name, lease, since, seen_at) VALUES ($1, $2, 0, $3, $3)`
+	sqlLeave       = `WITH c AS (UPDATE errand_instance SET closed = true
+  WHERE instance = $1 AND EXISTS (SELECT FROM errand_job WHERE state = 3 AND instance = $1) RETURNING instance)
+DELETE FROM errand_instance WHERE instance = $1 AND NOT EXISTS (SELECT FROM c)`
+)
+
+// instance is this Store as others see it: a row, and an advisory lock that a session of
+// its own holds. The server drops the lock with the session, and the session with the
+// process: the kernel closes the connection of one that was killed. An entry in
+// pg_stat_activity would show the same, but only to who may see it, and the number of a
+// backend is used again.
+//
+// Reclaim reads by that session, four times a second in a worker. So a session that was
+// cut off, while the process lives, is noticed and replaced.
+type instance struct {
+	name  string
+	id    atomic.Int32 // 0 until registered
+	lease atomic.Int64 // the longest that was promised
+
+	mu   sync.Mutex
+	conn *pgx.Conn
+}
+
+func newInstance(name string) instance {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return instance{name: cmp.Or(name, fmt.Sprintf("%s/%d", host, os.Getpid()))}
+}
+
+func (in *instance) number() int32 { return in.id.Load() }
+
+func (in *instance) title() string { return in.name }
+
+// register registers the instance, unless it is. The lock comes before the row, so that
+// nobody sees the row of a living process without it.
+func (in *instance) register(ctx context.Context, s *Store, now time.Time) error {
+	if in.number() != 0 {
+		return nil
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.number() != 0 {
+		return nil
+	}
+	if err := in.connect(ctx, s); err != nil {
+		return err
+	}
+	var id int32
+	if err := in.conn.QueryRow(ctx, sqlNumber).Scan(&id); err != nil {
+		return translate(err)
+	}
+	if _, err := in.conn.Exec(ctx, sqlShowLife, s.locks, id); err != nil {
+		return translate(err)
+	}
+	if _, err := in.conn.Exec(ctx, sqlAddInstance, id, in.name, micros(now)); err != nil {
+		return translate(err)
+	}
+	in.lease.Store(0)
+	in.id.Store(id)
+	return nil
+}
+
+// connect makes the session, unless it is there. The lock of one that is registered is
+// taken anew.
+func (in *instance) connect(ctx context.Context, s *Store) error {
+	if in.conn != nil && !in.conn.IsClosed() {
+		return nil
+	}
+	conn, err := pgx.ConnectConfig(ctx, s.session)
+	if err != nil {
+		return translate(err)
+	}
+	if id := in.number(); id != 0 {
+		if _, err := conn.Exec(ctx, sqlShowLife, s.locks, id); err != nil {
+			_ = conn.Close(ctx)
+			return translate(err)
+		}
+	}
+	in.conn = conn
+	return nil
+}
+
+// ask runs fn on the session.
+func (in *instance) ask(ctx context.Context, s *Store, fn func(c *pgx.Conn) error) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if err := in.connect(ctx, s); err != nil {
+		return err
+	}
+	return translate(fn(in.conn))
+}
+
+// promise queues the note that a lease of this length is promised, if no longer one was.
+func (in *instance) promise(b *pgx.Batch, d time.Duration) {
+	if length(d) > in.lease.Load() && in.number() != 0 {
+		b.Queue(sqlLonger, in.number(), length(d))
+	}
+}
+
+// promised says that the note is durable.
+func (in *instance) promised(d time.Duration) {
+	for {
+		was := in.lease.Load()
+		if length(d) <= was || in.number() == 0 || in.lease.CompareAndSwap(was, length(d)) {
+			return
+		}
+	}
+}
+
+// leave ends the registration. If leases are left, their handlers may run: then it stands
+// until the process ends.
+func (in *instance) leave() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.conn == nil || in.number() == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tag, err := in.conn.Exec(ctx, sqlLeave, in.number())
+	if err != nil || tag.RowsAffected() == 0 {
+		return translate(err)
+	}
+	return translate(in.conn.Close(ctx))
+}

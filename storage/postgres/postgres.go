@@ -1,0 +1,155 @@
+// Package postgres keeps jobs in PostgreSQL. It is being built: Enqueue, Exchange, Reclaim,
+// Job, Cancel and Counts work for plain jobs; everything else returns an error that is
+// [errors.ErrUnsupported]. See [Store] for what a plain job is.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Options are the options of [Open]. The zero value has the defaults.
+type Options struct {
+	// Schema is where the tables are. Open creates it if it is missing. If empty, they are
+	// in the first schema of the connection's search_path.
+	Schema string
+	// MaxConns is how many connections the Store has at most, beside one that shows other
+	// instances that this one lives. If zero, as many as the settings of the connection
+	// say in pool_max_conns, or else 4, or one for each processor if there are more.
+	MaxConns int
+	// Name is what people know the process by. If empty, it is the host's name and the
+	// number of the process.
+	Name string
+}
+
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
+func (o *Options) validate() error {
+	var faults []error
+	if o.Schema != "" && !schemaName.MatchString(o.Schema) {
+		faults = append(faults, fmt.Errorf("postgres: Options.Schema %.80q: want lower case letters, digits and underscores, at most 63", o.Schema))
+	}
+	if o.MaxConns < 0 || o.MaxConns > 1000 {
+		faults = append(faults, fmt.Errorf("postgres: Options.MaxConns %d: want 0 to 1,000", o.MaxConns))
+	}
+	return errors.Join(faults...)
+}
+
+// Store is a [storage.Store] on PostgreSQL, version 14 or later, with the encoding UTF8.
+//
+// A job is plain if it has no unique key, group, tags, windows or conflict. Its outcomes
+// are all but [storage.OutcomeUnavailable]. Its results and progress are not kept.
+//
+// Each call is one transaction, in one round trip where all that it decides on is known
+// when it is sent, and in at most four else. An instance has a row, and shows that it
+// lives by an advisory lock, which the server drops with the session that holds it. That
+// session must reach the server itself: a pooler that shares sessions ends the lock.
+type Store struct {
+	pool    *pgxpool.Pool
+	session *pgx.ConnConfig // of the connection with the lock
+	locks   int32           // first half of the keys of advisory locks
+	lanes   lanes
+	self    instance
+	seen    observed
+	grouped group
+	deltas  deltas
+
+	mu     sync.Mutex
+	calls  sync.WaitGroup // that have begun
+	closed bool
+}
+
+var _ storage.Store = (*Store)(nil)
+
+// Open opens the database that dsn names: a URL or a list of settings, as libpq has them.
+// It creates the tables if they are missing. Several processes may do so at once.
+//
+// The error is [ErrUnreachable] if no server answers, [ErrAccess] if the server refuses
+// the user, the password or the database, [storage.ErrTooNew] if a later version of errand
+// has changed the tables so that this one cannot use them, and [storage.ErrUnsupportedDB]
+// for a server or an encoding that a [Store] does not work with.
+func Open(ctx context.Context, dsn string, o *Options) (*Store, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: dsn: %w", err)
+	}
+	if o.MaxConns > 0 {
+		cfg.MaxConns = int32(o.MaxConns)
+	}
+	settings(cfg.ConnConfig, o.Schema)
+	s := &Store{session: cfg.ConnConfig.Copy(), self: newInstance(o.Name), seen: newObserved()}
+	if s.locks, err = migrate(ctx, s.session, o.Schema); err != nil {
+		return nil, err
+	}
+	cfg.AfterConnect = prepare
+	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, translate(err)
+	}
+	return s, nil
+}
+
+// enter begins a call; leave ends it.
+func (s *Store) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return storage.ErrClosed
+	}
+	s.calls.Add(1)
+	return nil
+}
+
+func (s *Store) leave() { s.calls.Done() }
+
+// Close implements [storage.Store].
+func (s *Store) Close() error {
+	s.mu.Lock()
+	was := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	s.calls.Wait()
+	if was {
+		return nil
+	}
+	err := s.self.leave()
+	s.pool.Close()
+	return err
+}
+
+// micros returns t in whole microseconds, of a fraction what is below it.
+func micros(t time.Time) int64 { return t.UnixMicro() }
+
+// due returns a due time in whole microseconds, a fraction rounded up.
+func due(t time.Time) int64 {
+	us := t.UnixMicro()
+	if t.Nanosecond()%1000 != 0 && us < math.MaxInt64 {
+		us++
+	}
+	return us
+}
+
+func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+// length returns a duration in whole microseconds.
+func length(d time.Duration) int64 { return int64(d / time.Microsecond) }
+
+func fromLength(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

@@ -1,0 +1,281 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// gone: nobody holds the lock of the instance. The shared lock that says so ends with
+	// the statement.
+	sqlInstances = `SELECT instance, name, lease, closed, instance <> $2 AND pg_try_advisory_xact_lock_shared($1::integer, instance) FROM errand_instance`
+	sqlSeen      = `UPDATE errand_instance SET seen_at = $2 WHERE instance = $1`
+	sqlRunning   = `SELECT id, token, until, instance FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[])`
+
+	takeChosen = `, u AS (UPDATE errand_job j SET token = nextval('errand_token'), instance = $2, until = $3
+  FROM c WHERE j.id = c.id RETURNING j.*, c.token AS previous, c.holder)
+SELECT ` + leasedColumns + `, holder, cancelling FROM u`
+	sqlTakeOver = `WITH c AS MATERIALIZED (
+  SELECT id, token, instance AS holder FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[]) ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED)` + takeChosen
+	sqlTakeLapsed = `WITH c AS MATERIALIZED (
+  SELECT j.id, j.token, j.instance AS holder FROM unnest($1::bigint[], $4::bigint[], $5::bigint[]) f(id, token, until)
+  JOIN errand_job j ON j.id = f.id AND j.token = f.token AND j.until = f.until AND j.state = 3 FOR UPDATE OF j SKIP LOCKED)` + takeChosen
+
+	sqlForget = `DELETE FROM errand_instance i WHERE instance = ANY($1::integer[])
+AND NOT EXISTS (SELECT FROM errand_job j WHERE j.state = 3 AND j.instance = i.instance)`
+)
+
+const (
+	// seenEvery is how often an instance notes that it is there.
+	seenEvery = 10 * time.Second
+	// forgetAfter is for how long an instance has to be gone before its row is deleted.
+	forgetAfter = time.Minute
+)
+
+// observed is what calls of Reclaim have seen of other instances. Times are readings of
+// the monotonic clock.
+type observed struct {
+	mu     sync.Mutex
+	leases map[int64]lease         // by key of the job
+	looked map[int32]time.Duration // when an instance's leases were last read
+	gone   map[int32]time.Duration // since when an instance is gone
+	seen   time.Duration           // when seen_at was last written
+	begun  bool
+}
+
+// lease is a lease of another instance as it was first seen.
+type lease struct {
+	storage.Lease
+	until  int64
+	holder int32
+	at     time.Duration
+}
+
+// peer is another instance.
+type peer struct {
+	name   string
+	lease  time.Duration
+	closed bool
+	gone   bool
+}
+
+func newObserved() observed {
+	return observed{leases: map[int64]lease{}, looked: map[int32]time.Duration{}, gone: map[int32]time.Duration{}}
+}
+
+// Reclaim implements [storage.Store]. An instance is gone if its session has ended.
+func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	if err := s.self.register(ctx, s, now); err != nil {
+		return nil, err
+	}
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	peers, err := s.peers(ctx, now, mono)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.look(ctx, mono, peers); err != nil {
+		return nil, err
+	}
+	gone, forget := s.seen.missing(mono, peers)
+	lapsed := s.seen.lapsed(mono, peers)
+	if len(gone)+len(lapsed) == 0 || limit <= 0 {
+		return nil, nil
+	}
+	out, err := s.takeOver(ctx, now, lease, limit, peers, gone, forget, lapsed)
+	for i := range out {
+		delete(s.seen.leases, out[i].Key)
+	}
+	return out, err
+}
+
+// peers reads the other instances, by the session of this one.
+func (s *Store) peers(ctx context.Context, now time.Time, mono time.Duration) (map[int32]peer, error) {
+	all := map[int32]peer{}
+	self := s.self.number()
+	here := false
+	err := s.self.ask(ctx, s, func(c *pgx.Conn) error {
+		b := &pgx.Batch{}
+		each(b, func(row pgx.CollectableRow) error {
+			var id int32
+			var lease int64
+			var p peer
+			if err := row.Scan(&id, &p.name, &lease, &p.closed, &p.gone); err != nil {
+				return err
+			}
+			p.lease = fromLength(lease)
+			if id == self {
+				here = true
+			} else {
+				all[id] = p
+			}
+			return nil
+		}, sqlInstances, s.locks, self)
+		s.readNew(b)
+		if !s.seen.begun || mono-s.seen.seen >= seenEvery {
+			b.Queue(sqlSeen, self, micros(now))
+			s.seen.begun, s.seen.seen = true, mono
+		}
+		return part(ctx, c, b)
+	})
+	if err == nil && !here { // others took it for gone, and have forgotten it
+		s.self.id.Store(0)
+		return all, s.self.register(ctx, s, now)
+	}
+	return all, err
+}
+
+// look reads the leases of living instances, four times in the length of the longest, and
+// when one that was seen may have lapsed.
+func (s *Store) look(ctx context.Context, mono time.Duration, peers map[int32]peer) error {
+	var of []int32
+	for id, p := range peers {
+		if p.gone || p.closed {
+			continue
+		}
+		last, ok := s.seen.looked[id]
+		if !ok || mono-last >= p.lease/4 || s.seen.ripe(id, mono, p.lease) {
+			of = append(of, id)
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	found := map[int64]lease{}
+	err := s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		clear(found)
+		b := &pgx.Batch{}
+		each(b, func(row pgx.CollectableRow) error {
+			l := lease{at: mono}
+			err := row.Scan(&l.Key, &l.Token, &l.until, &l.holder)
+			found[l.Key] = l
+			return err
+		}, sqlRunning, of)
+		return part(ctx, c, b)
+	})
+	if err != nil {
+		return err
+	}
+	s.seen.note(mono, of, found)
+	return nil
+}
+
+// ripe reports whether a lease of an instance may have lapsed.
+func (o *observed) ripe(holder int32, mono, longest time.Duration) bool {
+	for _, l := range o.leases {
+		if l.holder == holder && mono-l.at >= longest {
+			return true
+		}
+	}
+	return false
+}
+
+// note takes note of the leases of instances that were looked at.
+func (o *observed) note(mono time.Duration, of []int32, found map[int64]lease) {
+	for _, id := range of {
+		o.looked[id] = mono
+	}
+	for key, was := range o.leases {
+		if is, ok := found[key]; ok && is.Token == was.Token && is.until == was.until && is.holder == was.holder {
+			delete(found, key) // not extended
+		} else if slices.Contains(of, was.holder) {
+			delete(o.leases, key)
+		}
+	}
+	for key, l := range found {
+		o.leases[key] = l
+	}
+}
+
+// missing returns the instances that are gone, and those of them that have been for so long
+// that they can be forgotten.
+func (o *observed) missing(mono time.Duration, peers map[int32]peer) (gone, forget []int32) {
+	for id := range o.gone {
+		if p, ok := peers[id]; !ok || !p.gone {
+			delete(o.gone, id)
+		}
+	}
+	for id, p := range peers {
+		if !p.gone {
+			continue
+		}
+		gone = append(gone, id)
+		if since, ok := o.gone[id]; !ok {
+			o.gone[id] = mono
+		} else if mono-since >= forgetAfter {
+			forget = append(forget, id)
+		}
+	}
+	slices.Sort(gone)
+	return gone, forget
+}
+
+// lapsed returns the leases of living instances that were not extended for the full length
+// of the longest.
+func (o *observed) lapsed(mono time.Duration, peers map[int32]peer) (all []lease) {
+	for _, l := range o.leases {
+		p, ok := peers[l.holder]
+		if ok && !p.gone && !p.closed && mono-l.at >= p.lease {
+			all = append(all, l)
+		}
+	}
+	slices.SortFunc(all, func(a, b lease) int { return int(a.Key - b.Key) })
+	return all
+}
+
+// takeOver takes the leases of instances that are gone, and then those that have lapsed.
+func (s *Store) takeOver(ctx context.Context, now time.Time, length time.Duration, limit int, peers map[int32]peer, gone, forget []int32, lapsed []lease) (out []storage.Reclaimed, err error) {
+	take := func(ctx context.Context, c *pgx.Conn, text string, args ...any) error {
+		b := &pgx.Batch{}
+		s.self.promise(b, length)
+		each(b, func(row pgx.CollectableRow) error {
+			var r storage.Reclaimed
+			var holder int32
+			var err error
+			r.Leased, err = s.scanLeased(row, &holder, &r.Cancelling)
+			r.Fate, r.Holder = storage.Cut, peers[holder].name
+			out = append(out, r)
+			return err
+		}, text, args...)
+		return commit(ctx, c, b)
+	}
+	until := micros(now.Add(length))
+	if len(gone) > 0 {
+		err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+			out = nil
+			return take(ctx, c, sqlTakeOver, gone, s.self.number(), until, limit)
+		})
+	}
+	if len(forget) > 0 && err == nil {
+		err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+			_, err := c.Exec(ctx, sqlForget, forget)
+			return err
+		})
+	}
+	if lapsed = lapsed[:min(len(lapsed), limit-len(out))]; len(lapsed) > 0 && err == nil {
+		var keys, tokens, untils []int64
+		for _, l := range lapsed {
+			keys, tokens, untils = append(keys, l.Key), append(tokens, l.Token), append(untils, l.until)
+		}
+		before := len(out)
+		err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+			out = out[:before]
+			return take(ctx, c, sqlTakeLapsed, keys, s.self.number(), until, tokens, untils)
+		})
+	}
+	if len(out) > 0 {
+		s.self.promised(length)
+		err = nil // what was taken is durable; what failed is tried again with the next call
+	}
+	return out, err
+}

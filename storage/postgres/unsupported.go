@@ -1,0 +1,103 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// What a Store does not do yet.
+
+// ReleaseUnique is not supported yet.
+func (s *Store) ReleaseUnique(context.Context, string) (storage.ID, error) {
+	return storage.ID{}, unsupported("ReleaseUnique")
+}
+
+// Hold is not supported yet.
+func (s *Store) Hold(context.Context, time.Time, storage.Hold) error { return unsupported("Hold") }
+
+// Release is not supported yet.
+func (s *Store) Release(context.Context, time.Time, storage.Lane, string) (bool, error) {
+	return false, unsupported("Release")
+}
+
+// Holds is not supported yet.
+func (s *Store) Holds(context.Context, time.Time) ([]storage.HoldState, error) {
+	return nil, unsupported("Holds")
+}
+
+// Configure is not supported yet.
+func (s *Store) Configure(context.Context, storage.Lane, storage.Settings) error {
+	return unsupported("Configure")
+}
+
+// Settings is not supported yet.
+func (s *Store) Settings(context.Context) ([]storage.LaneSettings, error) {
+	return nil, unsupported("Settings")
+}
+
+// Groups is not supported yet.
+func (s *Store) Groups(context.Context, storage.GroupFilter, string, int) (storage.GroupPage, error) {
+	return storage.GroupPage{}, unsupported("Groups")
+}
+
+// SkipHead is not supported yet.
+func (s *Store) SkipHead(context.Context, string, string) (storage.ID, error) {
+	return storage.ID{}, unsupported("SkipHead")
+}
+
+// Regroup is not supported yet.
+func (s *Store) Regroup(context.Context, string, string) (string, error) {
+	return "", unsupported("Regroup")
+}
+
+// Stats is not supported yet.
+func (s *Store) Stats(context.Context) ([]storage.LaneStats, error) {
+	return nil, unsupported("Stats")
+}
+
+// Causes is not supported yet.
+func (s *Store) Causes(context.Context, storage.Lane, int) ([]storage.Cause, error) {
+	return nil, unsupported("Causes")
+}
+
+// Checkpoint is not supported yet.
+func (s *Store) Checkpoint(context.Context, storage.Checkpoint) (storage.ItemResult, error) {
+	return 0, unsupported("Checkpoint")
+}
+
+// States is not supported yet.
+func (s *Store) States(context.Context, []storage.ID) ([]storage.State, error) {
+	return nil, unsupported("States")
+}
+
+// Jobs is not supported yet.
+func (s *Store) Jobs(context.Context, storage.Filter, string, int) (storage.Page, error) {
+	return storage.Page{}, unsupported("Jobs")
+}
+
+// Redrive is not supported yet.
+func (s *Store) Redrive(context.Context, time.Time, storage.Selection, string) (storage.Step, error) {
+	return storage.Step{}, unsupported("Redrive")
+}
+
+// RunNow is not supported yet.
+func (s *Store) RunNow(context.Context, time.Time, storage.Selection, storage.Waiting) (storage.Step, error) {
+	return storage.Step{}, unsupported("RunNow")
+}
+
+// Change is not supported yet.
+func (s *Store) Change(context.Context, time.Time, storage.Selection, storage.Edit) (storage.Step, error) {
+	return storage.Step{}, unsupported("Change")
+}
+
+// Delete is not supported yet.
+func (s *Store) Delete(context.Context, storage.Selection) (storage.Step, error) {
+	return storage.Step{}, unsupported("Delete")
+}
+
+// PurgeFinished is not supported yet.
+func (s *Store) PurgeFinished(context.Context, time.Time) (int, time.Time, error) {
+	return 0, time.Time{}, unsupported("PurgeFinished")
+}
