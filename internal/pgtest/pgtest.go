@@ -57,13 +57,47 @@ const (
 	database  = "jobs"
 )
 
-// Schema returns the name of a schema of its own, which is dropped when the test ends.
-func Schema(t testing.TB) string {
+// NewSchema returns the name of a schema that there is not, which is dropped when the test
+// ends.
+func NewSchema(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("test_%d", schemas.Add(1))
 	t.Cleanup(func() { Exec(t, "DROP SCHEMA IF EXISTS "+name+" CASCADE") })
 	return name
 }
+
+// Schema returns the name of a schema whose tables of errand, if it has some, are empty. It
+// is emptied when the test ends, for another test: that takes a fifth of the time in which
+// the tables are made (4 and 24 ms). Nobody may use it any more then.
+func Schema(t testing.TB) string {
+	t.Helper()
+	emptied.Lock()
+	defer emptied.Unlock()
+	name := fmt.Sprintf("test_%d", schemas.Add(1))
+	if n := len(emptied.names); n > 0 {
+		name, emptied.names = emptied.names[n-1], emptied.names[:n-1]
+	}
+	t.Cleanup(func() {
+		Exec(t, fmt.Sprintf(empty, name))
+		emptied.Lock()
+		defer emptied.Unlock()
+		emptied.names = append(emptied.names, name)
+	})
+	return name
+}
+
+var emptied struct {
+	sync.Mutex
+	names []string
+}
+
+// empty truncates all tables of a schema but those that say what schema it is.
+const empty = `DO $$
+DECLARE names text := (SELECT string_agg(format('%%I.%%I', schemaname, tablename), ', ') FROM pg_tables
+  WHERE schemaname = '%s' AND tablename NOT IN ('errand_schema', 'errand_meta'));
+BEGIN
+  IF names IS NOT NULL THEN EXECUTE 'TRUNCATE ' || names; END IF;
+END $$`
 
 // Exec runs SQL as the superuser.
 func Exec(t testing.TB, text string, args ...any) {

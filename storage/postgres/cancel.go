@@ -23,7 +23,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 	}
 	defer s.leave()
 	err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		var of storage.ID
+		var of storage.ID // stays zero if there is none
 		var is int16
 		var token int64
 		var lane int32
@@ -42,7 +42,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		if err := part(ctx, c, b); err != nil {
 			return err
 		}
-		if of != id {
+		if is == 0 || of != id {
 			state = ""
 			return part(ctx, c, end())
 		}

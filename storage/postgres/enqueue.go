@@ -65,19 +65,19 @@ func plain(jobs []storage.NewJob) error {
 // entering are jobs that enter the table, as columns. The slices of bytes are those of
 // the caller.
 type entering struct {
-	now       time.Time
-	lane      []int32
-	state     []int16
-	priority  []int16
-	due       []int64
-	created   []int64
-	timeout   []int64
-	salt      []int32
-	weight    []int32
-	policy    [][]byte
-	headers   [][]byte
-	args      [][]byte
-	keys      []int64 // once they are inserted
+	now      time.Time
+	lane     []int32
+	state    []int16
+	priority []int16
+	due      []int64
+	created  []int64
+	timeout  []int64
+	salt     []int32
+	weight   []int32
+	policy   [][]byte
+	headers  [][]byte
+	args     [][]byte
+	keys     []int64 // once they are inserted
 }
 
 // entering adds jobs as of now. Their lanes are known.
@@ -106,7 +106,9 @@ func (s *Store) entering(e *entering, now time.Time, jobs []storage.NewJob) {
 		e.weight = append(e.weight, int32(weight))
 		e.policy = append(e.policy, optional(j.Policy))
 		e.headers = append(e.headers, optional(j.Headers))
-		e.args = append(e.args, slices.Concat([]byte{}, j.Args))
+		if e.args = append(e.args, j.Args); j.Args == nil {
+			e.args[len(e.args)-1] = []byte{}
+		}
 	}
 }
 

@@ -85,4 +85,6 @@ func lost(c *pgx.Conn, err error) bool {
 }
 
 // unsupported is the error for what a Store does not do yet.
-func unsupported(what string) error { return fmt.Errorf("postgres: %s: %w", what, errors.ErrUnsupported) }
+func unsupported(what string) error {
+	return fmt.Errorf("postgres: %s: %w", what, errors.ErrUnsupported)
+}

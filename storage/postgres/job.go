@@ -35,7 +35,7 @@ func (s *Store) Job(ctx context.Context, id storage.ID) (rec storage.Record, err
 	switch {
 	case err != nil:
 		return storage.Record{}, err
-	case rec.ID != id:
+	case rec.Key == 0 || rec.ID != id:
 		return storage.Record{}, storage.ErrNotFound
 	case rec.Error == "" && len(rec.History) > 0:
 		rec.Error = rec.History[len(rec.History)-1].Error

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/errandq/errand/internal/pgtest"
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/postgres"
@@ -13,8 +15,32 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
+// missing are the cases of what the Store does not do yet, or that look at something plain
+// by a call that it does not have yet.
+var missing = []string{
+	"bulk_filter", "bulk_settings", "cause_*", "change_args", "change_cancel", "change_dead", "change_due", "change_evidence",
+	"change_filters", "change_ids", "change_no_failure", "change_order", "change_record", "change_running", "change_steps",
+	"checkpoint_*", "close_calls", "close_durable", "concurrent_unique", "conflict_*", "dead_filters", "delete_*",
+	"each_wants", "enqueue_record", "enqueue_withdrawn", "exchange_hold", "expiry_begun", "expiry_dies", "expiry_elsewhere",
+	"expiry_follow", "expiry_in_doubt", "expiry_leased_late", "expiry_next_due", "expiry_put_off", "expiry_redriven",
+	"expiry_replaced", "expiry_running", "expiry_set", "expiry_start", "expiry_step", "expiry_unique", "fence_emptied",
+	"fence_finished", "fire_duplicate", "group_ahead", "group_cancel", "group_change", "group_dead", "group_due",
+	"group_limit*", "group_lists", "group_members", "group_order", "group_pass", "group_reclaim", "group_redrive*",
+	"group_regroup*", "group_retries", "group_run_now", "groups_*", "hold_doubtful", "hold_for", "hold_lanes", "hold_list",
+	"hold_new_lane", "hold_next_due", "hold_probe_anew", "hold_probe_dated", "hold_probe_list", "hold_probe_next_due",
+	"hold_probe_one", "hold_probe_reclaimed", "hold_probe_stacks", "hold_probe_through", "hold_probe_together",
+	"hold_released", "hold_renewed", "hold_set_back", "hold_stacks", "hold_until", "job_cancel_waiting", "job_counts",
+	"keepback_*", "lease_held_running", "lease_next_due", "lease_others", "lease_promotion_others", "list_*",
+	"message_refused", "notify_group", "order_*", "outcome_dead_then", "outcome_done_then", "outcome_retention",
+	"outcome_stopped", "outcome_table", "outcome_unavailable", "prefix_holds", "prefix_min", "prefix_urgent", "progress_*",
+	"purge_*", "redrive_*", "result_*", "run_now_failed", "run_now_filters", "run_now_first", "run_now_held", "run_now_ids",
+	"run_now_order", "run_now_record", "run_now_steps", "run_now_through", "run_now_urgent", "settings_*", "states_*",
+	"stats_*", "tags_stay", "throttle_*", "together_*", "totals_changed", "totals_ended", "totals_number", "totals_redriven",
+	"unique_*",
+}
+
 func TestStore_Conformance(t *testing.T) {
-	storagetest.Run(t, func(t *testing.T) storagetest.DB { return newDB(t) })
+	storagetest.Run(t, func(t *testing.T) storagetest.DB { return newDB(t) }, storagetest.Without(missing...))
 }
 
 // db is a schema under test. Instances of one process stand for several: each has
@@ -22,11 +48,22 @@ func TestStore_Conformance(t *testing.T) {
 type db struct {
 	t      testing.TB
 	schema string
+	conn   *pgx.Conn // of somebody who knows nothing of errand
 }
 
 func newDB(t testing.TB) *db {
-	pgtest.Server(t)
-	return &db{t, pgtest.Schema(t)}
+	d := &db{t, pgtest.Schema(t), pgtest.Connect(t)}
+	d.exec("SET search_path = " + d.schema)
+	t.Cleanup(func() { d.conn.Close(context.Background()) })
+	return d
+}
+
+// exec runs SQL on a connection that errand knows nothing of.
+func (d *db) exec(text string, args ...any) {
+	d.t.Helper()
+	if _, err := d.conn.Exec(context.Background(), text, args...); err != nil {
+		d.t.Fatalf("%s: %v", text, err)
+	}
 }
 
 func (d *db) open() *postgres.Store {
@@ -48,9 +85,7 @@ func (d *db) Reboot(s storage.Store) { d.Kill(s) }
 
 func (d *db) kill(s *postgres.Store) {
 	s.Kill()
-	c := pgtest.Connect(d.t)
-	defer c.Close(context.Background())
-	if err := s.WaitGone(context.Background(), c); err != nil {
+	if err := s.WaitGone(context.Background(), d.conn); err != nil {
 		d.t.Error(err)
 	}
 }
@@ -76,14 +111,8 @@ USING (lane, number) WHERE kept.n IS DISTINCT FROM is_now.n`,
 
 func (d *db) Invariants(t testing.TB) {
 	t.Helper()
-	ctx := context.Background()
-	c := pgtest.Connect(d.t)
-	defer c.Close(ctx)
-	if _, err := c.Exec(ctx, "SET search_path = "+d.schema); err != nil {
-		t.Error(err)
-	}
 	for what, text := range rules {
-		rows, err := c.Query(ctx, text)
+		rows, err := d.conn.Query(context.Background(), text)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 			continue
