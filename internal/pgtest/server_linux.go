@@ -34,6 +34,11 @@ const bins = "/usr/lib/postgresql/*/bin"
 // 107 bytes.
 const longestDir = 107 - len("/.s.PGSQL.5432")
 
+// access lets everybody in but the user locked, who needs a password.
+const access = `local all locked scram-sha-256
+local all all trust
+`
+
 // start starts a server of the newest version that is installed.
 func start() (*server, error) {
 	found, err := filepath.Glob(filepath.Join(bins, "initdb"))
@@ -76,6 +81,9 @@ func (s *server) start(bin string) error {
 	create.Dir, create.SysProcAttr = s.dir, attr
 	if out, err := create.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, bytes.TrimSpace(out))
+	}
+	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(access), 0o666); err != nil {
+		return err
 	}
 	log, err := os.Create(filepath.Join(s.dir, "log"))
 	if err != nil {

@@ -35,7 +35,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue("BEGIN")
+		b.Queue(sqlBegin)
 		s.readNew(b)
 		each(b, scan, sqlLive, id.Key())
 		each(b, scan, sqlEnded, id.Key())
@@ -61,7 +61,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 				b.Queue(sqlDelete, keys, tokens, is)
 			}
 		}
-		b.Queue("COMMIT")
+		b.Queue(sqlCommit)
 		return commit(ctx, c, b)
 	})
 	if err == nil && state == "" {
@@ -73,6 +73,6 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 // end returns the end of a transaction that has written nothing.
 func end() *pgx.Batch {
 	b := &pgx.Batch{}
-	b.Queue("ROLLBACK")
+	b.Queue(sqlRollback)
 	return b
 }

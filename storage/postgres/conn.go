@@ -48,9 +48,18 @@ func settings(c *pgx.ConnConfig, schema string) {
 	}
 }
 
+// How transactions of several round trips begin and end.
+const (
+	sqlBegin    = `BEGIN`
+	sqlBeginAsk = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
+	sqlCommit   = `COMMIT`
+	sqlRollback = `ROLLBACK`
+)
+
 // prepared are the statements that each connection prepares when it begins.
 var prepared = []string{
-	sqlInsert, sqlDelta, sqlFold,
+	sqlBegin, sqlBeginAsk, sqlCommit, sqlRollback,
+	sqlInsert, sqlDelta, sqlFold, sqlLockLanes, sqlAddLanes,
 	sqlExtend, sqlLonger, sqlLock, sqlDelete, sqlKeep, sqlBury, sqlPutBack, sqlFail, sqlPrune,
 	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
 	sqlJob, sqlHistory, sqlCounts,
@@ -86,7 +95,7 @@ func (s *Store) run(ctx context.Context, fn func(ctx context.Context, c *pgx.Con
 			return nil
 		}
 		if conn.Conn().PgConn().TxStatus() != 'I' && !conn.Conn().IsClosed() {
-			_, undo := conn.Exec(begun, "ROLLBACK")
+			_, undo := conn.Exec(begun, sqlRollback)
 			err = errors.Join(err, undo)
 		}
 		if !again(err) {
@@ -117,9 +126,9 @@ func (s *Store) read(ctx context.Context, fn func(b *pgx.Batch)) error {
 	defer s.leave()
 	return s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
-		b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+		b.Queue(sqlBeginAsk)
 		fn(b)
-		b.Queue("COMMIT")
+		b.Queue(sqlCommit)
 		return part(ctx, c, b)
 	})
 }

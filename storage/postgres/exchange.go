@@ -107,7 +107,7 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	e.finish = newFinishing(e.s, e.now, e.x)
 	b := &pgx.Batch{}
 	if !e.finish.simple || e.claim.chooses() {
-		b.Queue("BEGIN")
+		b.Queue(sqlBegin)
 	}
 	e.extend(b)
 	if len(e.x.Extend) > 0 || e.x.Wanted() > 0 {
@@ -128,7 +128,7 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	if !e.claim.chooses() {
 		e.claim.take(b, e)
 		if !e.finish.simple {
-			b.Queue("COMMIT")
+			b.Queue(sqlCommit)
 		}
 		if err := e.send(ctx, c, b, true); err != nil {
 			return err
@@ -149,7 +149,7 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	}
 	b = &pgx.Batch{}
 	e.claim.lease(b, e)
-	b.Queue("COMMIT")
+	b.Queue(sqlCommit)
 	return e.send(ctx, c, b, true)
 }
 

@@ -5,6 +5,8 @@ import (
 	"net"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Kill lets the Store die as its process would: the kernel closes its connections, and
@@ -32,7 +34,12 @@ func (s *Store) WaitGone(ctx context.Context, c *pgx.Conn) error {
 	return err
 }
 
-// OnDial makes all later connections by dial.
-func (s *Store) OnDial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
-	s.session.DialFunc = dial
+// Dial makes a connection to the server.
+type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// OpenBy is Open with connections made by what wrap makes of the usual Dial.
+func OpenBy(ctx context.Context, dsn string, o *Options, wrap func(Dial) Dial) (*Store, error) {
+	return open(ctx, dsn, o, func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.DialFunc = pgconn.DialFunc(wrap(Dial(cfg.ConnConfig.DialFunc)))
+	})
 }

@@ -79,6 +79,11 @@ var _ storage.Store = (*Store)(nil)
 // has changed the tables so that this one cannot use them, and [storage.ErrUnsupportedDB]
 // for a server or an encoding that a [Store] does not work with.
 func Open(ctx context.Context, dsn string, o *Options) (*Store, error) {
+	return open(ctx, dsn, o, func(*pgxpool.Config) {})
+}
+
+// open is Open with connections that change has changed.
+func open(ctx context.Context, dsn string, o *Options, change func(*pgxpool.Config)) (*Store, error) {
 	if o == nil {
 		o = &Options{}
 	}
@@ -93,6 +98,7 @@ func Open(ctx context.Context, dsn string, o *Options) (*Store, error) {
 		cfg.MaxConns = int32(o.MaxConns)
 	}
 	settings(cfg.ConnConfig, o.Schema)
+	change(cfg)
 	s := &Store{session: cfg.ConnConfig.Copy(), self: newInstance(o.Name), seen: newObserved()}
 	if s.locks, err = migrate(ctx, s.session, o.Schema); err != nil {
 		return nil, err
