@@ -18,10 +18,10 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 // missing are the cases of what the Store does not do yet, or that look at something plain
 // by a call that it does not have yet.
 var missing = []string{
-	"bulk_filter", "bulk_settings", "cause_*", "change_args", "change_cancel", "change_dead", "change_due", "change_evidence",
-	"change_filters", "change_ids", "change_no_failure", "change_order", "change_record", "change_running", "change_steps",
+	"ahead", "ahead_states", "bulk_caps", "bulk_filter", "bulk_settings", "cap_*", "cause_*", "change_args", "change_cancel", "change_dead", "change_due", "change_evidence",
+	"change_filters", "change_ids", "change_no_failure", "change_order", "change_record", "change_running", "change_steps", "check",
 	"checkpoint_*", "close_calls", "close_durable", "concurrent_unique", "conflict_*", "dead_filters", "delete_*",
-	"each_wants", "enqueue_record", "enqueue_withdrawn", "exchange_hold", "expiry_begun", "expiry_dies", "expiry_elsewhere",
+	"each_wants", "enqueue_record", "enqueue_withdrawn", "exchange_hold", "exchange_repeats", "expiry_begun", "expiry_dies", "expiry_elsewhere",
 	"expiry_follow", "expiry_in_doubt", "expiry_leased_late", "expiry_next_due", "expiry_put_off", "expiry_redriven",
 	"expiry_replaced", "expiry_running", "expiry_set", "expiry_start", "expiry_step", "expiry_unique", "fence_emptied",
 	"fence_finished", "fire_duplicate", "group_ahead", "group_cancel", "group_change", "group_dead", "group_due",
@@ -31,11 +31,12 @@ var missing = []string{
 	"hold_probe_one", "hold_probe_reclaimed", "hold_probe_stacks", "hold_probe_through", "hold_probe_together",
 	"hold_released", "hold_renewed", "hold_set_back", "hold_stacks", "hold_until", "job_cancel_waiting", "job_counts",
 	"keepback_*", "lease_held_running", "lease_next_due", "lease_others", "lease_promotion_others", "list_*",
-	"message_refused", "notify_group", "order_*", "outcome_dead_then", "outcome_done_then", "outcome_retention",
+	"lost_exchange_holds_*", "lost_others_*", "message_refused", "notify_group", "order_*", "outcome_dead_then", "outcome_done_then", "outcome_retention",
 	"outcome_stopped", "outcome_table", "outcome_unavailable", "prefix_holds", "prefix_min", "prefix_urgent", "progress_*",
+	"promote_all_lanes", "promote_in_doubt", "promote_lets_in", "promote_next_due_of_own_lanes", "promote_own_lanes",
 	"purge_*", "redrive_*", "result_*", "run_now_failed", "run_now_filters", "run_now_first", "run_now_held", "run_now_ids",
 	"run_now_order", "run_now_record", "run_now_steps", "run_now_through", "run_now_urgent", "settings_*", "states_*",
-	"stats_*", "tags_stay", "throttle_*", "together_*", "totals_changed", "totals_ended", "totals_number", "totals_redriven",
+	"stats_*", "tags_stay", "throttle_*", "together_*", "totals_changed", "totals_ended", "totals_evicted", "totals_number", "totals_redriven",
 	"unique_*",
 }
 

@@ -101,3 +101,16 @@ func (s *Store) Delete(context.Context, storage.Selection) (storage.Step, error)
 func (s *Store) PurgeFinished(context.Context, time.Time) (int, time.Time, error) {
 	return 0, time.Time{}, unsupported("PurgeFinished")
 }
+
+// Ahead is not supported yet.
+func (s *Store) Ahead(context.Context, storage.ID, int) (storage.Ahead, error) {
+	return storage.Ahead{}, unsupported("Ahead")
+}
+
+// Check is not supported yet.
+func (s *Store) Check(context.Context) (storage.Condition, error) {
+	return storage.Condition{}, unsupported("Check")
+}
+
+// NotifyEvicted calls nobody, as nothing is evicted yet.
+func (s *Store) NotifyEvicted(func(time.Time, []storage.Evicted)) (cancel func()) { return func() {} }
