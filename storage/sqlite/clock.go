@@ -16,10 +16,6 @@ const (
 	// Limits and offsets are no parameters, see sqlPromote. A step is 1,000 live
 	// jobs, whether or not they have to be shifted, or shiftDead dead ones.
 	sqlShiftEnd = `SELECT id FROM main.errand_job WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET 999`
-	// By key whatever the planner thinks of the states: they bound nothing.
-	sqlShift = `UPDATE main.errand_job NOT INDEXED SET due_at = CASE WHEN state <> 2 AND delay > 0 THEN ?4 + delay ELSE ?3 END
-WHERE id > ?1 AND id <= ?2 AND (state IN (1, 7) AND delay > 0 AND due_at - delay > ?3 OR (state = 2 OR state = 7 AND delay < 0) AND due_at > ?3)
-RETURNING state, due_at`
 	// Without a delay it is over at a date, but what lets jobs through may not close for years.
 	sqlShiftHolds = `UPDATE main.errand_hold SET since = MIN(since, ?1), let_at = MIN(let_at, ?1),
 until = CASE WHEN (delay <> 0 OR probe = 1) AND until - ABS(delay) > ?1 THEN ?2 + ABS(delay) ELSE until END
@@ -99,7 +95,6 @@ func (s *Store) StepClock(ctx context.Context, now time.Time, after int64) (next
 func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	at := micros(now)
 	t.at, t.meta.clock = min(t.at, at), min(t.meta.clock, at)
-	t.stmts.lineups.forget() // ready jobs may come to be due earlier
 	held, err := t.execCount(sqlShiftHolds, at, dueMicros(now))
 	if err != nil {
 		return 0, err
@@ -115,18 +110,8 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	case !errors.Is(err, sql.ErrNoRows):
 		return 0, err
 	}
-	var state stateCode
-	var due, first int64
-	err = t.each(sqlShift, []any{after, end, at, dueMicros(now)}, []any{&state, &due}, func() {
-		if state == scheduled && (first == 0 || due < first) {
-			first = due
-		}
-	})
-	if err != nil {
+	if _, err := t.apply(&delta{change: setEarly, low: after, high: end, at: at, up: dueMicros(now)}); err != nil {
 		return 0, err
-	}
-	if first != 0 { // earlier than anybody waits for
-		t.notifyAll(storage.Event{Due: fromMicros(first)})
 	}
 	if err := t.shiftWindows(now, after, end); err != nil {
 		return 0, err

@@ -22,11 +22,17 @@ const (
 
 	// The next leave a job in its state.
 
-	setUntil // of a lease
+	setUntil  // of a lease
+	setHolder // of a lease, which its own holder passes on
+	setTaken  // a lease passes to another holder, with another token
+	setStop   // a job that runs is to stop
+	setKept   // errand_kept has a row of a leased job
 
 	// The next are about all jobs of a range.
 
-	setReady // those that are due
+	setReady   // those that are due
+	setEarly   // those with keys in the range are due earlier, as the clock was set back
+	setHolders // those that an instance has leased go to another one
 )
 
 // audience is who is told of a job that comes to wait.
@@ -50,12 +56,16 @@ type delta struct {
 	to        *grant
 	outOfTurn bool // the lineups do not expect the lease
 
-	at     int64          // a time
-	effect storage.Effect // of an outcome; whether the due time stays, and the counters
-	stays  bool           // in its place in its group, see [storage.Finish]
-	role   role           // that it comes to have in its group; noRole: as it was
-	tell   audience
-	rest   *rewrite // of setWork and setPlace
+	at, up    int64 // a time, and rounded up
+	low, high int64 // the range: of keys, or from one instance to another
+	holder    int64 // an instance
+	fate      storage.Fate
+	until     int64          // of a lease that is taken: as it was seen, which is a fence too
+	effect    storage.Effect // of an outcome; whether the due time stays, and the counters
+	stays     bool           // in its place in its group, see [storage.Finish]
+	role      role           // that it comes to have in its group; noRole: as it was
+	tell      audience
+	rest      *rewrite // of setWork and setPlace
 
 	// The next are answers.
 
@@ -103,6 +113,9 @@ func (t *tx) apply(d *delta) (found bool, err error) {
 		}
 	}
 	if found, err = t.write(d); err != nil || !found || d.change >= setUntil {
+		if found {
+			t.noted(d)
+		}
 		return found, err
 	}
 	r, from := d.row, d.was.State
@@ -209,6 +222,17 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		err = t.row(sqlExtend, []any{was.ID, was.Token, d.at}, &b.cancelling)
 		d.cancelling = b.cancelling
 		n = 1
+	case setHolder:
+		n, err = t.execCount(sqlHandBack, was.ID, was.Token, d.holder, d.fate)
+	case setTaken:
+		b := t.returned()
+		err = t.row(sqlTake, []any{was.ID, was.Token, d.until, r.Token, d.holder, d.at, d.fate}, b.dest(&b.cancelling)...)
+		*r, d.cancelling = b.jobRow, b.cancelling
+		n = 1
+	case setStop:
+		n, err = t.execCount(sqlAskToStop, was.ID)
+	case setKept:
+		n, err = t.execCount(sqlMarkKept, was.ID, was.Token, was.State, d.effect.KeepCrashes)
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
@@ -255,6 +279,7 @@ func (t *tx) returned() *back {
 	if t.stmts == nil {
 		return &back{}
 	}
+	t.stmts.back = back{}
 	return &t.stmts.back
 }
 
@@ -285,8 +310,28 @@ func (t *tx) waitsAgain(d *delta) error {
 	return t.regroupOf(f, d.stays)
 }
 
+// noted is the part of apply for a job that stays in its state.
+func (t *tx) noted(d *delta) {
+	switch d.change {
+	case setHolder:
+		t.told(everybody, storage.Event{})
+	case setStop:
+		t.meta.asked++ // so that the holder looks, in whatever process it is
+		t.told(everybody, storage.Event{Cancel: true})
+	case setKept:
+		t.store.self.forgetFacts(d.was.Token)
+	}
+}
+
 // applyRange is apply for a range of jobs.
 func (t *tx) applyRange(d *delta) error {
+	switch d.change {
+	case setHolders:
+		_, err := t.exec(sqlMoveLeases, d.low, d.high)
+		return err
+	case setEarly:
+		return t.shift(d)
+	}
 	var lane int64
 	var members []facts // not d.members: d would escape to the heap
 	err := t.each(sqlPromote, []any{d.at}, []any{&lane}, func() {
@@ -305,6 +350,22 @@ func (t *tx) applyRange(d *delta) error {
 		if err == nil {
 			t.move(f.Lane, scheduled, ready)
 		}
+	}
+	return err
+}
+
+// shift has jobs be due earlier: those of a delay at its end, others now.
+func (t *tx) shift(d *delta) error {
+	t.stmts.lineups.forget() // ready jobs may come to be due earlier
+	var state stateCode
+	var due, first int64
+	err := t.each(sqlShift, []any{d.low, d.high, d.at, d.up}, []any{&state, &due}, func() {
+		if state == scheduled && (first == 0 || due < first) {
+			first = due
+		}
+	})
+	if first != 0 { // earlier than anybody waits for
+		t.told(everybody, storage.Event{Due: fromMicros(first)})
 	}
 	return err
 }

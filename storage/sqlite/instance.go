@@ -21,8 +21,6 @@ const (
 	sqlInstanceLease = `UPDATE main.errand_instance SET lease = ?2 WHERE instance = ?1 AND lease < ?2`
 	sqlKeepLeases    = `UPDATE main.errand_instance SET lease = 0 WHERE instance = ?1`
 	sqlOwnLeases     = `SELECT id, token FROM main.errand_job WHERE state = 3 AND instance = ?1`
-	sqlMoveLeases    = `UPDATE main.errand_job SET instance = ?2 WHERE state = 3 AND instance = ?1`
-	sqlHandBack      = `UPDATE main.errand_job SET instance = ?3, fate = CASE fate WHEN 0 THEN ?4 ELSE fate END WHERE id = ?1 AND token = ?2`
 	sqlDropInstance  = `DELETE FROM main.errand_instance WHERE instance = ?1
 AND NOT EXISTS (SELECT 1 FROM main.errand_job WHERE state = 3 AND instance = ?1)`
 )
@@ -113,10 +111,11 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	name := fmt.Sprintf("%s/%d", processName(), id)
 	lease = max(lease, in.lease)
 	if was := in.number(); was != 0 {
-		for _, text := range []string{sqlMoveLeases, sqlMoveStarts} {
-			if _, err := t.exec(text, was, id); err != nil {
-				return 0, err
-			}
+		if _, err := t.apply(&delta{change: setHolders, low: was, high: id}); err != nil {
+			return 0, err
+		}
+		if _, err := t.exec(sqlMoveStarts, was, id); err != nil {
+			return 0, err
 		}
 	}
 	if _, err := t.exec(sqlAddInstance, id, name, host.BootID(), lease.Microseconds(), time.Now().UnixMicro()); err != nil {
@@ -436,15 +435,14 @@ func (t *tx) resign(id int64) (dropped bool, err error) {
 			return false, err
 		}
 		for _, l := range back {
-			fate := storage.Cut
+			d := delta{change: setHolder, was: facts{ID: l.Key, Token: l.Token}, holder: to, fate: storage.Cut}
 			if _, begun := in.slots[l.Token]; !begun {
-				fate = storage.Unstarted
+				d.fate = storage.Unstarted
 			}
-			if _, err := t.exec(sqlHandBack, l.Key, l.Token, to, fate); err != nil {
+			if _, err := t.apply(&d); err != nil {
 				return false, err
 			}
 		}
-		t.notifyAll(storage.Event{})
 	}
 	if len(back) < held { // the leases of running handlers do not lapse while the process lives
 		_, err = t.exec(sqlKeepLeases, id)

@@ -32,7 +32,6 @@ FROM main.errand_finished` + recordFrom + ` id = ?1`
 
 	sqlEndedState = `SELECT state, salt, created_at FROM main.errand_finished WHERE id = ?1
 UNION ALL SELECT 6, salt, created_at FROM main.errand_dead WHERE id = ?1`
-	sqlAskToStop = `UPDATE main.errand_job SET cancelling = 1 WHERE id = ?1`
 
 	// A hold that takes the place of one that is over begins now. That of a doubtful one
 	// is not known before it is decided; its delay is below zero until then.
@@ -250,9 +249,7 @@ func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.S
 
 // askToStop notes that a job which runs is to stop.
 func (t *tx) askToStop(id int64) error {
-	t.meta.asked++ // so that the holder looks, in whatever process it is
-	t.notifyAll(storage.Event{Cancel: true})
-	_, err := t.exec(sqlAskToStop, id)
+	_, err := t.apply(&delta{change: setStop, was: facts{ID: id}})
 	return err
 }
 

@@ -36,6 +36,17 @@ delay = COALESCE(?7, delay) WHERE id = ?1`
 	sqlChangeDead = `UPDATE main.errand_dead SET lane = ?2, priority = ?3, policy = ?4 WHERE id = ?1`
 	sqlEditJob    = `UPDATE main.errand_job SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
 	sqlEditDead   = `UPDATE main.errand_dead SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
+	sqlTake       = `UPDATE main.errand_job SET token = ?4, instance = ?5, until = ?6, fate = ?7
+WHERE id = ?1 AND token = ?2 AND until = ?3 AND state = 3
+RETURNING ` + wideColumns + `, cancelling`
+	sqlHandBack   = `UPDATE main.errand_job SET instance = ?3, fate = CASE fate WHEN 0 THEN ?4 ELSE fate END WHERE id = ?1 AND token = ?2`
+	sqlAskToStop  = `UPDATE main.errand_job SET cancelling = 1 WHERE id = ?1`
+	sqlMarkKept   = `UPDATE main.errand_job SET options = options | 16, crashes = crashes * ?4 WHERE id = ?1 AND token = ?2 AND state = ?3`
+	sqlMoveLeases = `UPDATE main.errand_job SET instance = ?2 WHERE state = 3 AND instance = ?1`
+	// By key whatever the planner thinks of the states: they bound nothing.
+	sqlShift = `UPDATE main.errand_job NOT INDEXED SET due_at = CASE WHEN state <> 2 AND delay > 0 THEN ?4 + delay ELSE ?3 END
+WHERE id > ?1 AND id <= ?2 AND (state IN (1, 7) AND delay > 0 AND due_at - delay > ?3 OR (state = 2 OR state = 7 AND delay < 0) AND due_at > ?3)
+RETURNING state, due_at`
 	// Limits are no parameters: SQLite plans by their value, and would prepare
 	// the statement again each time it is bound. The order in which rows are
 	// updated and returned does not matter.

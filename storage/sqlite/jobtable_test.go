@@ -158,7 +158,7 @@ func TestJob_InsertAll(t *testing.T) {
 // Each text that changes the table of live jobs is in jobtable.go, where apply runs it with
 // all that belongs to the change. The texts of backup.go change a copy.
 func TestJobs_OneDoor(t *testing.T) {
-	const most = 6 // it only falls
+	const most = 0 // it only falls
 	change := regexp.MustCompile(`(?i)\b(UPDATE|INSERT INTO|DELETE FROM)\s+main\.errand_job\b`)
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -29,7 +29,6 @@ COALESCE((SELECT base FROM main.errand_epoch e WHERE e.epoch = o.epoch), 0) AS b
 	sqlKept       = `SELECT instance, options, crashes, COALESCE(resets, 0), checkpoint FROM main.errand_job LEFT JOIN main.errand_kept ON job = id WHERE id = ?1`
 	sqlAllKept    = `SELECT at, done, total, note, result, checkpoint FROM main.errand_kept WHERE job = ?1`
 	sqlResumeFrom = `SELECT checkpoint FROM main.errand_kept WHERE job = ?1`
-	sqlMarkKept   = `UPDATE main.errand_job SET options = options | 16, crashes = crashes * ?4 WHERE id = ?1 AND token = ?2 AND state = ?3`
 
 	sqlKeepCheckpoint = `INSERT INTO main.errand_kept (job, checkpoint, resets) VALUES (?1, ?2, ?3)
 ON CONFLICT DO UPDATE SET checkpoint = ?2, resets = ?3`
@@ -255,9 +254,9 @@ func (t *tx) checkpoint(c *storage.Checkpoint) (storage.ItemResult, error) {
 // markKept notes in the row of a leased job that errand_kept has one of it. Without
 // keepCrashes its crashes become zero. It reports whether the lease is held.
 func (t *tx) markKept(l storage.Lease, keepCrashes bool) (bool, error) {
-	n, err := t.execCount(sqlMarkKept, l.Key, l.Token, running, keepCrashes)
-	t.store.self.forgetFacts(l.Token)
-	return n > 0, err
+	d := delta{change: setKept, was: facts{ID: l.Key, Token: l.Token, State: running}}
+	d.effect.KeepCrashes = keepCrashes
+	return t.apply(&d)
 }
 
 // keepProgress keeps how far a job has got, if that is known.

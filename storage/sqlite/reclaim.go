@@ -3,7 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"os"
 	"sync"
@@ -21,9 +20,6 @@ const (
 FROM main.errand_job j JOIN main.errand_instance i ON i.instance = j.instance WHERE j.state = 3 AND j.instance = ?1`
 	sqlUnregistered = `SELECT id, token, until, fate, 0 FROM main.errand_job
 WHERE state = 3 AND instance NOT IN (SELECT instance FROM main.errand_instance)`
-	sqlTake = `UPDATE main.errand_job SET token = ?4, instance = ?5, until = ?6, fate = ?7
-WHERE id = ?1 AND token = ?2 AND until = ?3 AND state = 3
-RETURNING ` + wideColumns + `, cancelling`
 	sqlLetNext = `UPDATE main.errand_hold SET until = ?5 WHERE queue = ?1 AND kind = ?2 AND job = ?3 AND token = ?4 AND probe = 1 AND until > ?5`
 )
 
@@ -331,16 +327,16 @@ func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone
 			}
 			r := storage.Reclaimed{Fate: c.fate, Holder: c.holder, StartedAt: timeOrZero(c.started)}
 			var row jobRow
-			token := t.token()
-			err := t.row(sqlTake, []any{c.id, c.token, c.until, token, holder, until, c.fate},
-				row.dest(&r.Cancelling)...)
-			if errors.Is(err, sql.ErrNoRows) {
-				continue
-			}
+			row.Token = t.token()
+			d := delta{change: setTaken, was: facts{ID: c.id, Token: c.token}, row: &row, until: c.until, holder: holder, at: until, fate: c.fate}
+			found, err := t.apply(&d)
 			if err != nil {
 				return nil, err
 			}
-			r.Previous = c.token
+			if !found {
+				continue
+			}
+			r.Previous, r.Cancelling = c.token, d.cancelling
 			if err = t.fill(&r.Leased, &row); err != nil {
 				return nil, err
 			}
