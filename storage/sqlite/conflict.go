@@ -243,7 +243,7 @@ func (t *tx) replace(now time.Time, w *jobRow, j *storage.NewJob) error {
 		return err
 	}
 	rest := rewrite{args: true, member: m, as: m.Role}
-	d := delta{change: setWork, was: was, row: w, rest: &rest, tell: nobody}
+	d := delta{change: setWork, was: &was, row: w, rest: &rest, tell: nobody}
 	if due != w.DueAt {
 		w.DueAt, w.Delay = due, max(due-at, 0)
 		rest.delay, rest.moves, d.tell = w.Delay, m.GroupKey != "", everybody

@@ -260,17 +260,6 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 	return t.moveGroup(r.ID, m, r.Queue, roleBlocked)
 }
 
-// arrived counts a job that has come to the table of live ones, and tells the workers of
-// all processes of one of the queue that few of them look at.
-func (t *tx) arrived(r *jobRow) {
-	t.refer(r.Policy, 1)
-	t.move(r.Lane, 0, r.State)
-	if r.Queue == storage.BulkQueue {
-		t.meta.gen++
-		t.notifyAll(storage.Event{Schedules: true})
-	}
-}
-
 // RunNow implements [storage.Store].
 func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
 	ids, begun := sel.IDs, storage.Step{Through: sel.Through}
@@ -348,7 +337,7 @@ func (t *tx) runNow(now time.Time, id storage.ID, named int, which storage.Waiti
 	step.N++
 	was := r.facts
 	r.State = ready
-	if _, err = t.apply(&delta{change: setRunNow, was: was, row: &r, at: t.seen(now)}); err != nil {
+	if _, err = t.apply(&delta{change: setRunNow, was: &was, row: &r, at: t.seen(now)}); err != nil {
 		return err
 	}
 	key, err := t.findPlace(&r.facts)
@@ -376,6 +365,9 @@ func (t *tx) mayHurry() bool {
 
 // calm notes that a job that was ready is no longer, and so not urgent.
 func (t *tx) calm(id int64) error {
+	if !t.mayHurry() {
+		return nil
+	}
 	n, err := t.execCount(sqlCalm, id)
 	if n > 0 {
 		t.meta.gen++

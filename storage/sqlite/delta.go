@@ -1,9 +1,6 @@
 package sqlite
 
 import (
-	"database/sql"
-	"errors"
-
 	"github.com/errandq/errand/storage"
 )
 
@@ -11,14 +8,16 @@ import (
 type change uint8
 
 const (
+	setRow  change = iota + 1 // all: the job is new in errand_job
+	setGone                   // the job leaves its table, whichever that is
 	// setLease has a job run that is ready, or blocked behind one that is leased with it.
-	setLease   change = iota + 1
-	setBack           // a leased job waits again, unless it was asked to stop
-	setRunNow         // a scheduled job is ready, due at a time at the latest
-	setLetIn          // a blocked job is ready or scheduled, due at a time at the earliest
-	setBlocked        // a ready or scheduled job
-	setWork           // a job that waits does what another one was to do
-	setPlace          // a job that waits, or is dead, is changed
+	setLease
+	setBack    // a leased job waits again, unless it was asked to stop
+	setRunNow  // a scheduled job is ready, due at a time at the latest
+	setLetIn   // a blocked job is ready or scheduled, due at a time at the earliest
+	setBlocked // a ready or scheduled job
+	setWork    // a job that waits does what another one was to do
+	setPlace   // a job that waits, or is dead, is changed
 
 	// The next leave a job in its state.
 
@@ -50,7 +49,7 @@ type delta struct {
 	change change
 	// was is the job as it is, as far as it is known. Key, token and state are the fence, as
 	// far as the statement has them.
-	was facts
+	was *facts
 	row *jobRow // the job as it comes to be
 
 	to        *grant
@@ -65,7 +64,8 @@ type delta struct {
 	stays     bool           // in its place in its group, see [storage.Finish]
 	role      role           // that it comes to have in its group; noRole: as it was
 	tell      audience
-	rest      *rewrite // of setWork and setPlace
+	rest      *rewrite   // of setWork and setPlace
+	end       *departure // of setGone
 
 	// The next are answers.
 
@@ -94,11 +94,14 @@ type back struct {
 }
 
 // apply makes a change of errand_job, with all that belongs to it: what is counted and
-// remembered of the job, what few jobs have, and who is told. Nothing else writes to that
-// table. It reports whether the job was there, as the change says.
+// remembered of the job, what few jobs have, the places of its group, and who is told.
+// Nothing else writes to that table. It reports whether the job was there, as was says.
 func (t *tx) apply(d *delta) (found bool, err error) {
-	if d.change >= setReady {
+	switch {
+	case d.change >= setReady:
 		return true, t.applyRange(d)
+	case d.change == setGone:
+		return t.depart(d)
 	}
 	if d.role != noRole { // also of a job that is missing: damage need not stop the others
 		t.groups.moved++
@@ -106,181 +109,79 @@ func (t *tx) apply(d *delta) (found bool, err error) {
 			return false, err
 		}
 	}
-	rewritten := d.rest != nil && d.rest.args
-	if rewritten { // while the payload is there
-		if err := t.weigh(&d.was, -1); err != nil {
+	weighs := d.rest != nil && d.rest.args
+	if weighs { // while the args are there
+		if err := t.weigh(d.was, -1); err != nil {
 			return false, err
 		}
 	}
-	if found, err = t.write(d); err != nil || !found || d.change >= setUntil {
-		if found {
-			t.noted(d)
-		}
-		return found, err
+	found, err = t.write(d)
+	switch {
+	case err != nil || !found:
+		return false, err
+	case d.change >= setUntil:
+		t.noted(d)
+		return true, nil
 	}
-	r, from := d.row, d.was.State
-	to := r.State
-	lane := r.Lane
-	if d.rest != nil {
-		lane = d.was.Lane
-	}
-	if from == ready && to != ready && t.mayHurry() {
+	was, r := d.was, d.row
+	if was.State == ready && r.State != ready {
 		if err := t.calm(r.ID); err != nil {
 			return false, err
 		}
 	}
-	if !rewritten && (from.waits() != to.waits() || lane != r.Lane) {
-		rewritten = true
-		if err := t.weigh(&d.was, -1); err != nil {
+	if !weighs && (was.State.waits() != r.State.waits() || was.Lane != r.Lane) {
+		weighs = true
+		if err := t.weigh(was, -1); err != nil {
 			return false, err
 		}
 	}
-	if rewritten {
+	if weighs {
 		if err := t.weigh(&r.facts, 1); err != nil {
 			return false, err
 		}
 	}
-	if d.rest != nil {
-		t.replaced(d)
-	} else {
-		t.move(lane, from, to)
+	if r.Policy != was.Policy {
+		t.refer(was.Policy, -1)
+		t.refer(r.Policy, 1)
+		t.tidy = t.tidy || was.Policy != 0
 	}
+	t.move(was.Lane, was.State, r.Lane, r.State)
+	t.transferred(was, r)
+	t.tell(d)
 	switch {
-	case to == running:
+	case r.State == running:
 		return true, t.runs(d)
-	case to == scheduled:
-		t.told(d.tell, storage.Event{Due: fromMicros(r.DueAt)})
-	case to == ready:
-		t.told(d.tell, storage.Event{})
-	}
-	switch {
-	case from == running:
+	case was.State == running:
 		return true, t.waitsAgain(d)
 	case d.rest != nil && d.rest.moves:
-		return true, t.placed(&d.was, &r.facts, d.rest.member, d.rest.queue, d.rest.as)
+		return true, t.placed(was, &r.facts, d.rest.member, d.rest.queue, d.rest.as)
 	}
 	return true, nil
 }
 
-// replaced counts a job whose lane, place or policy may be another.
-func (t *tx) replaced(d *delta) {
-	was, r := &d.was, d.row
-	t.move(was.Lane, was.State, 0) // also of one that stays: its place may be another
-	t.move(r.Lane, 0, r.State)
-	t.transferred(was, r)
-	if r.Policy != was.Policy {
-		t.refer(was.Policy, -1)
-		t.refer(r.Policy, 1)
-		t.tidy = true
+// tell tells workers, after the commit, of a job that comes to wait.
+func (t *tx) tell(d *delta) {
+	r := d.row
+	if d.change == setRow && r.Queue == storage.BulkQueue { // few look at it
+		t.meta.gen++
+		t.notifyAll(storage.Event{Schedules: true})
 	}
-}
-
-// told tells an audience of e after the commit.
-func (t *tx) told(a audience, e storage.Event) {
-	switch a {
+	var e storage.Event
+	switch {
+	case r.State == ready && d.change == setRow: // it may be leased before the commit
+		t.fresh.add(r.ID, storage.Lane{Queue: r.Queue, Kind: r.Kind})
+		return
+	case r.State == scheduled:
+		e.Due = fromMicros(r.DueAt)
+	case r.State != ready:
+		return
+	}
+	switch d.tell {
 	case everybody:
 		t.notifyAll(e)
 	case ownWorkers:
 		t.notify(e)
 	}
-}
-
-// write runs the statement of a change.
-func (t *tx) write(d *delta) (found bool, err error) {
-	var n int64
-	r, was := d.row, &d.was
-	switch d.change {
-	case setLease:
-		text := sqlLease
-		if was.State == blocked {
-			text = sqlLeaseBlocked
-		}
-		n, err = t.execCount(text, r.Token, d.to.holder, d.to.until, r.ID)
-	case setBack:
-		b, add := t.returned(), &d.effect.Add
-		var due any // as it was
-		if !d.effect.KeepPlace {
-			due = r.DueAt
-		}
-		err = t.row(sqlReschedule, []any{was.ID, was.Token, r.State, due, add.Attempt, add.Retry, add.Snoozes, d.effect.KeepCrashes, add.Crashes, r.Delay},
-			&b.Lane, &b.Attempt, &b.Options, &b.Beside, &b.Size)
-		r.ID, r.Lane, r.Attempt, r.Options, r.Beside, r.Size = was.ID, b.Lane, b.Attempt, b.Options, b.Beside, b.Size
-		n = 1
-	case setRunNow:
-		n, err = t.execCount(sqlRunNow, was.ID, d.at)
-	case setLetIn:
-		b := t.returned()
-		err = t.row(sqlLetIn, []any{was.ID, d.at}, &b.Lane, &b.State, &b.DueAt)
-		r.ID, r.Lane, r.State, r.DueAt = was.ID, b.Lane, b.State, b.DueAt
-		n = 1
-	case setBlocked:
-		n, err = t.execCount(sqlBlock, was.ID)
-	case setWork, setPlace:
-		return true, t.rewrite(d)
-	case setUntil:
-		b := t.returned()
-		err = t.row(sqlExtend, []any{was.ID, was.Token, d.at}, &b.cancelling)
-		d.cancelling = b.cancelling
-		n = 1
-	case setHolder:
-		n, err = t.execCount(sqlHandBack, was.ID, was.Token, d.holder, d.fate)
-	case setTaken:
-		b := t.returned()
-		err = t.row(sqlTake, []any{was.ID, was.Token, d.until, r.Token, d.holder, d.at, d.fate}, b.dest(&b.cancelling)...)
-		*r, d.cancelling = b.jobRow, b.cancelling
-		n = 1
-	case setStop:
-		n, err = t.execCount(sqlAskToStop, was.ID)
-	case setKept:
-		n, err = t.execCount(sqlMarkKept, was.ID, was.Token, was.State, d.effect.KeepCrashes)
-	}
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return n > 0, err
-}
-
-// rewrite is write for a job whose place may be another, or its args.
-func (t *tx) rewrite(d *delta) (err error) {
-	r, rest := d.row, d.rest
-	var headers, args any
-	if rest.args {
-		if d.was.Beside {
-			if _, err := t.exec(sqlDeletePayload, r.ID); err != nil {
-				return err
-			}
-		}
-		r.Size = int64(len(r.Args) + len(r.Headers))
-		r.Beside = r.Size > inlineLimit
-		if headers, args, err = t.payload(r); err != nil {
-			return err
-		}
-	}
-	if d.change == setWork {
-		_, err = t.exec(sqlReplace, r.ID, r.Priority, headers, args, r.State, r.DueAt, rest.delay, r.Retry, r.Crashes, r.Snoozes)
-		return err
-	}
-	place, edit := sqlChangeJob, sqlEditJob
-	values := []any{r.ID, r.Lane, r.Priority, r.Policy, r.State, rest.due, rest.delay}
-	if r.State == dead {
-		place, edit, values = sqlChangeDead, sqlEditDead, values[:4]
-	}
-	if rest.args {
-		if _, err = t.exec(edit, r.ID, headers, args, hasEdits); err != nil {
-			return err
-		}
-	}
-	_, err = t.exec(place, values...)
-	return err
-}
-
-// returned returns where a statement may return what a row has, until the next one does.
-func (t *tx) returned() *back {
-	if t.stmts == nil {
-		return &back{}
-	}
-	t.stmts.back = back{}
-	return &t.stmts.back
 }
 
 // runs is the part of apply for a job that begins to run.
@@ -290,7 +191,7 @@ func (t *tx) runs(d *delta) error {
 	if d.outOfTurn {
 		t.stmts.lineups.stir(r.Lane)
 	}
-	if r.option != nil && r.option.StartBy|r.option.Deadline != 0 {
+	if d.change != setRow && r.option != nil && r.option.StartBy|r.option.Deadline != 0 {
 		if _, err := t.exec(sqlRuns, r.ID); err != nil {
 			return err
 		}
@@ -314,10 +215,10 @@ func (t *tx) waitsAgain(d *delta) error {
 func (t *tx) noted(d *delta) {
 	switch d.change {
 	case setHolder:
-		t.told(everybody, storage.Event{})
+		t.notifyAll(storage.Event{})
 	case setStop:
 		t.meta.asked++ // so that the holder looks, in whatever process it is
-		t.told(everybody, storage.Event{Cancel: true})
+		t.notifyAll(storage.Event{Cancel: true})
 	case setKept:
 		t.store.self.forgetFacts(d.was.Token)
 	}
@@ -339,7 +240,7 @@ func (t *tx) applyRange(d *delta) error {
 			members = append(members, facts{ID: -lane})
 			return
 		}
-		t.move(lane, scheduled, ready)
+		t.move(lane, scheduled, lane, ready)
 	})
 	d.members = members
 	for i := range members {
@@ -348,7 +249,7 @@ func (t *tx) applyRange(d *delta) error {
 			err = t.row(sqlLaneOfJob, []any{f.ID}, &f.Lane, &f.Options)
 		}
 		if err == nil {
-			t.move(f.Lane, scheduled, ready)
+			t.move(f.Lane, scheduled, f.Lane, ready)
 		}
 	}
 	return err
@@ -365,7 +266,102 @@ func (t *tx) shift(d *delta) error {
 		}
 	})
 	if first != 0 { // earlier than anybody waits for
-		t.told(everybody, storage.Event{Due: fromMicros(first)})
+		t.notifyAll(storage.Event{Due: fromMicros(first)})
 	}
 	return err
+}
+
+// departure says where a job goes that leaves its table.
+type departure struct {
+	// state is done, cancelled, expired or dead for a copy in the table of that state. It is
+	// ready for a dead job that has entered errand_job again, and 0 for one that goes
+	// for good, with all that belongs to it.
+	state stateCode
+	at    int64
+	error string
+
+	keep        *storage.Retention // of a finished job, as the next two
+	purgeAt     int64
+	unkept      stateCode // the state of one that is not kept
+	reason      string    // of a dead one, as the next
+	inEffect    int64     // the policy
+	cause       int64     // in errand_cause
+	keepCrashes bool      // else they become zero before add
+	add         storage.Counters
+}
+
+// depart is apply for a job that leaves its table. Of a finished job PurgeFinished has
+// deleted the row.
+func (t *tx) depart(d *delta) (found bool, err error) {
+	f, e := d.was, d.end
+	to, from, n := e.state, f.State, int64(1)
+	switch e.state {
+	case done, cancelled, expired:
+		if f.plain && e.error == "" && e.add.Attempt == 0 {
+			n, err = t.execCount(sqlKeepPlain, to, e.at, e.purgeAt, f.ID, f.Token)
+			break
+		}
+		n, err = t.execCount(sqlKeep, e.add.Attempt, e.keepCrashes, to, e.at, e.purgeAt, nullable(e.error), f.ID, f.Token, from)
+	case dead:
+		n, err = t.execCount(sqlBury, e.add.Attempt, e.keepCrashes, e.add.Crashes, e.add.Snoozes, e.inEffect, e.at, e.reason, e.error, e.cause, f.ID, f.Token, from)
+	default:
+		to = 0
+	}
+	if n > 0 && err == nil && from.live() {
+		n, err = t.execCount(sqlDropJob, f.ID, f.Token, from)
+	}
+	if n == 0 || err != nil {
+		return false, err
+	}
+	if from == ready {
+		if err := t.calm(f.ID); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case from == dead:
+		var cause int64
+		if err := t.row(sqlDropDead, []any{f.ID}, &cause); err != nil {
+			return false, err
+		}
+		t.deaths.count(cause, -1)
+		t.refer(e.inEffect, -1)
+	case from.live() && f.UniqueKey.Valid:
+		if err := t.releaseKey(f, e.at); err != nil {
+			return false, err
+		}
+	}
+	if err := t.weigh(f, -1); err != nil {
+		return false, err
+	}
+	group, err := t.quit(f, e)
+	if err != nil {
+		return false, err
+	}
+	if from.live() {
+		if err := t.endOption(f, to); err != nil {
+			return false, err
+		}
+	}
+	t.move(f.Lane, from, f.Lane, to)
+	if e.state == done || e.unkept == done {
+		t.succeeded(f.Lane, f.Token)
+		t.lasts.success(f.Lane, e.at)
+	}
+	switch to {
+	case dead:
+		t.deaths.count(e.cause, 1)
+		t.died = append(t.died, death{f.Lane, f.ID})
+		t.lasts.failure(f.Lane, f.ID, e.at)
+		t.refer(e.inEffect, 1)
+	case 0:
+		t.refer(f.Policy, -1)
+		t.gone(f.Lane, e.unkept)
+	}
+	if e.state == 0 {
+		if err := t.deleteBelongings(f); err != nil {
+			return false, err
+		}
+	}
+	return true, t.regroup(group)
 }

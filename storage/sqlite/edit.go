@@ -136,7 +136,7 @@ func (t *tx) change(now time.Time, id storage.ID, sel *storage.Selection, e *sto
 func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.Edit) (err error) {
 	was, again := r.facts, e.Reschedules()
 	rest := rewrite{queue: e.Queue}
-	d := delta{change: setPlace, was: was, row: r, rest: &rest, tell: nobody}
+	d := delta{change: setPlace, was: &was, row: r, rest: &rest, tell: nobody}
 	if again {
 		r.State, r.DueAt, r.Delay = dueTime(now, micros(now), &storage.NewJob{DueAt: e.DueAt, Delay: e.Delay})
 		rest.due, rest.delay = r.DueAt, r.Delay

@@ -172,6 +172,58 @@ func dueTime(now time.Time, created int64, j *storage.NewJob) (state stateCode, 
 	return ready, created, 0
 }
 
+// enter puts a job into errand_job, as scheduled, ready or blocked, unless another job
+// holds its unique key: then it returns the ID of that one. A ready job of a call
+// that adds it alone is leased at once if a worker of this process waits for it,
+// which saves the page on which it would have been ready.
+func (t *tx) enter(now time.Time, r *jobRow, until int64) (holder storage.ID, err error) {
+	if r.UniqueKey.Valid {
+		holder, err = t.claimKey(micros(now), r, until)
+		if err != nil || !holder.IsZero() && holder != r.id() { // its own, if it outlives the job
+			return holder, err
+		}
+	}
+	return storage.ID{}, t.admit(now, r)
+}
+
+// admit is enter for a job that has its unique key.
+func (t *tx) admit(now time.Time, r *jobRow) (err error) {
+	others := false // of the group, which may have to be let in
+	if r.option != nil && r.option.GroupKey != "" {
+		if others, err = t.join(r); err != nil {
+			return err
+		}
+	}
+	var to *handoff
+	if t.fresh.single && r.State == ready {
+		if to, err = t.receiver(now, r); err != nil {
+			return err
+		}
+	}
+	if r.Lane, err = t.lane(r.Queue, r.Kind); err != nil {
+		return err
+	}
+	if r.Doc != nil {
+		if r.Policy, err = t.policy(r.Doc); err != nil {
+			return err
+		}
+	}
+	if to != nil {
+		r.State, r.Token, r.Attempt, r.Instance = running, t.token(), 1, to.holder
+		r.Until = micros(now.Add(to.offer.lease))
+	}
+	if _, err = t.apply(&delta{change: setRow, was: &facts{}, row: r}); err != nil {
+		return err
+	}
+	switch {
+	case to != nil:
+		return t.handTo(to, r)
+	case others:
+		return t.regroup(r.option.GroupKey)
+	}
+	return nil
+}
+
 // keyUntil returns the until of the unique key of a new job.
 func keyUntil(r *jobRow, j *storage.NewJob) int64 {
 	switch {

@@ -179,11 +179,6 @@ func (m *room) stays(r *jobRow) (bool, error) {
 
 // evict deletes a job that waits.
 func (m *room) evict(r *jobRow) error {
-	if r.State == ready && m.mayHurry() {
-		if err := m.calm(r.ID); err != nil {
-			return err
-		}
-	}
 	found, err := m.leave(&r.facts, &departure{at: micros(m.at), keepCrashes: true})
 	if err != nil || !found {
 		return err

@@ -129,7 +129,7 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 }
 
 func (t *tx) extend(l storage.Lease, until int64) (storage.ItemResult, error) {
-	d := delta{change: setUntil, was: facts{ID: l.Key, Token: l.Token}, at: until}
+	d := delta{change: setUntil, was: &facts{ID: l.Key, Token: l.Token}, at: until}
 	found, err := t.apply(&d)
 	switch {
 	case err != nil:
@@ -225,7 +225,8 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, allowed 
 
 // leaseRow leases the job of a row, and fills in l.
 func (t *tx) leaseRow(l *storage.Leased, r *jobRow, to *grant, outOfTurn bool) error {
-	d := delta{change: setLease, was: r.facts, row: r, to: to, outOfTurn: outOfTurn}
+	was := r.facts
+	d := delta{change: setLease, was: &was, row: r, to: to, outOfTurn: outOfTurn}
 	if r.State == blocked {
 		d.role = roleHead
 	}
@@ -236,7 +237,7 @@ func (t *tx) leaseRow(l *storage.Leased, r *jobRow, to *grant, outOfTurn bool) e
 		return err
 	}
 	r.Size = int64(l.Weight())
-	d.was.Size = r.Size
+	was.Size = r.Size
 	found, err := t.apply(&d)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: job %d is not ready: an index has it as ready", storage.ErrCorrupt, r.ID)

@@ -355,11 +355,6 @@ func (t *tx) endIfOver(r *jobRow, x *storage.Exchange, at int64, late *tooLate) 
 		return true, err
 	}
 	ended.Queue, ended.Kind = name.Queue, name.Kind
-	if r.State == ready && t.mayHurry() {
-		if err := t.calm(r.ID); err != nil {
-			return true, err
-		}
-	}
 	if err := t.blame(&r.facts, e.error, &e); err != nil {
 		return true, err
 	}

@@ -37,7 +37,7 @@ func (t *tx) finish(now time.Time, f *storage.Finish, keep *storage.Retention) (
 func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep *storage.Retention) (storage.ItemResult, error) {
 	at := micros(now)
 	var r jobRow
-	d := delta{change: setBack, was: facts{ID: f.Key, Token: f.Token, State: running}, row: &r, effect: e, stays: f.Stays, tell: ownWorkers}
+	d := delta{change: setBack, was: &facts{ID: f.Key, Token: f.Token, State: running}, row: &r, effect: e, stays: f.Stays, tell: ownWorkers}
 	if r.State, r.DueAt = ready, at; !f.DueAt.IsZero() {
 		r.DueAt, d.effect.KeepPlace = dueMicros(f.DueAt), false
 		if f.DueAt.After(now) {
@@ -121,14 +121,41 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 	if !found {
 		return t.notHeld(f.Lease)
 	}
-	if f.Outcome == storage.OutcomeDone {
-		t.succeeded(gone.Lane, f.Token)
-		t.lasts.success(gone.Lane, at)
-	}
 	if e.state == 0 {
 		return storage.Applied, nil
 	}
 	return storage.Applied, t.addHistory(at, f, gone.Lane, gone.Attempt)
+}
+
+// leave takes a job out of its table. It reports whether the job was there, with
+// this token and in this state.
+func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
+	if e.keep != nil {
+		kept, err := t.kept(f.Lane, e.keep)
+		if err != nil {
+			return false, err
+		}
+		if e.purgeAt = e.at + kept; kept <= 0 {
+			e.state, e.unkept = 0, e.state
+		}
+	}
+	return t.apply(&delta{change: setGone, was: f, end: e})
+}
+
+// kept returns for how many microseconds the finished jobs of a lane are kept.
+func (t *tx) kept(lane int64, r *storage.Retention) (int64, error) {
+	all, err := t.settings()
+	if err != nil || len(r.Lanes) == 0 && len(all) == 0 {
+		return r.Default.Microseconds(), err
+	}
+	name, err := t.laneName(lane)
+	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
+		return r.Default.Microseconds(), nil
+	}
+	if kept := all.of(name, storage.SettingRetention); kept != 0 {
+		return max(kept, 0), err
+	}
+	return r.Of(name.Queue, name.Kind).Microseconds(), err
 }
 
 func (t *tx) addHistory(at int64, f *storage.Finish, lane int64, attempt int) error {

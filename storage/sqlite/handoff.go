@@ -203,7 +203,6 @@ func (t *tx) handTo(to *handoff, r *jobRow) error {
 		return err
 	}
 	to.jobs = append(to.jobs, l)
-	t.stmts.leased = append(t.stmts.leased, r.facts)
 	return nil
 }
 

@@ -435,7 +435,7 @@ func (t *tx) resign(id int64) (dropped bool, err error) {
 			return false, err
 		}
 		for _, l := range back {
-			d := delta{change: setHolder, was: facts{ID: l.Key, Token: l.Token}, holder: to, fate: storage.Cut}
+			d := delta{change: setHolder, was: &facts{ID: l.Key, Token: l.Token}, holder: to, fate: storage.Cut}
 			if _, begun := in.slots[l.Token]; !begun {
 				d.fate = storage.Unstarted
 			}

@@ -249,17 +249,12 @@ func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.S
 
 // askToStop notes that a job which runs is to stop.
 func (t *tx) askToStop(id int64) error {
-	_, err := t.apply(&delta{change: setStop, was: facts{ID: id}})
+	_, err := t.apply(&delta{change: setStop, was: &facts{ID: id}})
 	return err
 }
 
 // cancelWaiting ends a job that does not run as cancelled.
 func (t *tx) cancelWaiting(at int64, f *facts, keep *storage.Retention) error {
-	if f.State == ready && t.mayHurry() {
-		if err := t.calm(f.ID); err != nil {
-			return err
-		}
-	}
 	_, err := t.leave(f, &departure{state: cancelled, at: at, keepCrashes: true, keep: keep})
 	return err
 }

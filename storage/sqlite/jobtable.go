@@ -4,9 +4,6 @@ import (
 	"database/sql"
 	"errors"
 	"strings"
-	"time"
-
-	"github.com/errandq/errand/storage"
 )
 
 const (
@@ -86,78 +83,119 @@ func insertJob(columns string) string {
 	return `INSERT INTO main.errand_job (` + columns + `) VALUES (` + marks[2:] + `)`
 }
 
-// enter puts a job into errand_job, as scheduled, ready or blocked, unless another job
-// holds its unique key: then it returns the ID of that one. A ready job of a call
-// that adds it alone is leased at once if a worker of this process waits for it,
-// which saves the page on which it would have been ready.
-func (t *tx) enter(now time.Time, r *jobRow, until int64) (holder storage.ID, err error) {
-	if r.UniqueKey.Valid {
-		holder, err = t.claimKey(micros(now), r, until)
-		if err != nil || !holder.IsZero() && holder != r.id() { // its own, if it outlives the job
-			return holder, err
+// write runs the statement of a change.
+func (t *tx) write(d *delta) (found bool, err error) {
+	var n int64
+	r, was := d.row, d.was
+	switch d.change {
+	case setRow:
+		return true, t.insert(r)
+	case setLease:
+		text := sqlLease
+		if was.State == blocked {
+			text = sqlLeaseBlocked
 		}
+		n, err = t.execCount(text, r.Token, d.to.holder, d.to.until, r.ID)
+	case setBack:
+		b, add := t.returned(), &d.effect.Add
+		var due any // as it was
+		if !d.effect.KeepPlace {
+			due = r.DueAt
+		}
+		err = t.row(sqlReschedule, []any{was.ID, was.Token, r.State, due, add.Attempt, add.Retry, add.Snoozes, d.effect.KeepCrashes, add.Crashes, r.Delay},
+			&b.Lane, &b.Attempt, &b.Options, &b.Beside, &b.Size)
+		was.Lane, r.ID, r.Lane, r.Attempt, r.Options, r.Beside, r.Size = b.Lane, was.ID, b.Lane, b.Attempt, b.Options, b.Beside, b.Size
+		n = 1
+	case setRunNow:
+		n, err = t.execCount(sqlRunNow, was.ID, d.at)
+	case setLetIn:
+		b := t.returned()
+		err = t.row(sqlLetIn, []any{was.ID, d.at}, &b.Lane, &b.State, &b.DueAt)
+		was.Lane, r.ID, r.Lane, r.State, r.DueAt = b.Lane, was.ID, b.Lane, b.State, b.DueAt
+		n = 1
+	case setBlocked:
+		n, err = t.execCount(sqlBlock, was.ID)
+	case setWork, setPlace:
+		return true, t.rewrite(d)
+	case setUntil:
+		b := t.returned()
+		err = t.row(sqlExtend, []any{was.ID, was.Token, d.at}, &b.cancelling)
+		d.cancelling = b.cancelling
+		n = 1
+	case setHolder:
+		n, err = t.execCount(sqlHandBack, was.ID, was.Token, d.holder, d.fate)
+	case setTaken:
+		b := t.returned()
+		err = t.row(sqlTake, []any{was.ID, was.Token, d.until, r.Token, d.holder, d.at, d.fate}, b.dest(&b.cancelling)...)
+		*r, d.cancelling = b.jobRow, b.cancelling
+		n = 1
+	case setStop:
+		n, err = t.execCount(sqlAskToStop, was.ID)
+	case setKept:
+		n, err = t.execCount(sqlMarkKept, was.ID, was.Token, was.State, d.effect.KeepCrashes)
 	}
-	return storage.ID{}, t.admit(now, r)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return n > 0, err
 }
 
-// admit is enter for a job that has its unique key.
-func (t *tx) admit(now time.Time, r *jobRow) (err error) {
-	others := false // of the group, which may have to be let in
-	if r.option != nil && r.option.GroupKey != "" {
-		if others, err = t.join(r); err != nil {
+// rewrite is write for a job whose place may be another, or its args.
+func (t *tx) rewrite(d *delta) (err error) {
+	r, rest := d.row, d.rest
+	var headers, args any
+	if rest.args {
+		if d.was.Beside {
+			if _, err := t.exec(sqlDeletePayload, r.ID); err != nil {
+				return err
+			}
+		}
+		r.Size = int64(len(r.Args) + len(r.Headers))
+		r.Beside = r.Size > inlineLimit
+		if headers, args, err = t.payload(r); err != nil {
 			return err
 		}
 	}
-	var to *handoff
-	if t.fresh.single && r.State == ready {
-		if to, err = t.receiver(now, r); err != nil {
-			return err
-		}
-	}
-	if r.Lane, err = t.lane(r.Queue, r.Kind); err != nil {
+	if d.change == setWork {
+		_, err = t.exec(sqlReplace, r.ID, r.Priority, headers, args, r.State, r.DueAt, rest.delay, r.Retry, r.Crashes, r.Snoozes)
 		return err
 	}
-	if r.Doc != nil {
-		if r.Policy, err = t.policy(r.Doc); err != nil {
+	place, edit := sqlChangeJob, sqlEditJob
+	values := []any{r.ID, r.Lane, r.Priority, r.Policy, r.State, rest.due, rest.delay}
+	if r.State == dead {
+		place, edit, values = sqlChangeDead, sqlEditDead, values[:4]
+	}
+	if rest.args {
+		if _, err = t.exec(edit, r.ID, headers, args, hasEdits); err != nil {
 			return err
 		}
 	}
-	if to != nil {
-		r.State, r.Token, r.Attempt, r.Instance = running, t.token(), 1, to.holder
-		r.Until = micros(now.Add(to.offer.lease))
+	_, err = t.exec(place, values...)
+	return err
+}
+
+// returned returns where a statement may return what a row has, until the next one does.
+func (t *tx) returned() *back {
+	if t.stmts == nil {
+		return &back{}
 	}
-	if err := t.insert(r); err != nil {
-		return err
-	}
+	t.stmts.back = back{}
+	return &t.stmts.back
+}
+
+// insert writes the row, what few jobs have, and the payload beside it unless that is there
+// already.
+func (t *tx) insert(r *jobRow) error {
 	if r.option != nil {
 		if err := t.addOption(r.ID, r.option, r.State == running); err != nil {
 			return err
 		}
 	}
-	t.arrived(r)
-	switch {
-	case to != nil:
-		return t.handTo(to, r)
-	case r.State == ready:
-		t.fresh.add(r.ID, storage.Lane{Queue: r.Queue, Kind: r.Kind})
-	case r.State == scheduled:
-		t.notifyAll(storage.Event{Due: fromMicros(r.DueAt)})
-	case others:
-		return t.regroup(r.option.GroupKey)
-	}
-	return nil
-}
-
-// insert writes the row, and the payload beside it unless that is there already.
-func (t *tx) insert(r *jobRow) error {
 	headers, args, err := t.payload(r)
 	if err != nil {
 		return err
 	}
 	r.Size = int64(len(r.Args) + len(r.Headers))
-	if err := t.weigh(&r.facts, 1); err != nil {
-		return err
-	}
 	numbers, set := r.numbers(), r.Token|r.Delay
 	for _, n := range numbers {
 		set |= *n
@@ -199,125 +237,6 @@ func (t *tx) payload(r *jobRow) (headers, args any, err error) {
 	return headers, args, err
 }
 
-// departure says where a job goes that leaves its table.
-type departure struct {
-	// state is done, cancelled, expired or dead for a copy in the table of that state. It is
-	// ready for a dead job that has entered errand_job again, and 0 for one that goes
-	// for good, with all that belongs to it.
-	state stateCode
-	at    int64
-	error string
-
-	keep        *storage.Retention // of a finished job
-	reason      string             // of a dead one, as the next
-	inEffect    int64              // the policy
-	cause       int64              // in errand_cause
-	keepCrashes bool               // else they become zero before add
-	add         storage.Counters
-}
-
-// leave takes a job out of its table. It reports whether the job was there, with
-// this token and in this state. Of a finished job PurgeFinished has deleted the row.
-func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
-	var purgeAt int64
-	var unkept stateCode
-	if e.keep != nil {
-		kept, err := t.kept(f.Lane, e.keep)
-		if err != nil {
-			return false, err
-		}
-		if purgeAt = e.at + kept; kept <= 0 {
-			e.state, unkept = 0, e.state
-		}
-	}
-	to, from, n := e.state, f.State, int64(1)
-	switch e.state {
-	case done, cancelled, expired:
-		if f.plain && e.error == "" && e.add.Attempt == 0 {
-			n, err = t.execCount(sqlKeepPlain, to, e.at, purgeAt, f.ID, f.Token)
-			break
-		}
-		n, err = t.execCount(sqlKeep, e.add.Attempt, e.keepCrashes, to, e.at, purgeAt, nullable(e.error), f.ID, f.Token, from)
-	case dead:
-		n, err = t.execCount(sqlBury, e.add.Attempt, e.keepCrashes, e.add.Crashes, e.add.Snoozes, e.inEffect, e.at, e.reason, e.error, e.cause, f.ID, f.Token, from)
-	default:
-		to = 0
-	}
-	if n > 0 && err == nil && from.live() {
-		n, err = t.execCount(sqlDropJob, f.ID, f.Token, from)
-	}
-	if n == 0 || err != nil {
-		return false, err
-	}
-	switch {
-	case from == dead:
-		var cause int64
-		if err := t.row(sqlDropDead, []any{f.ID}, &cause); err != nil {
-			return false, err
-		}
-		t.deaths.count(cause, -1)
-		t.refer(e.inEffect, -1)
-	case from.live() && f.UniqueKey.Valid:
-		if err := t.releaseKey(f, e.at); err != nil {
-			return false, err
-		}
-	}
-	if err := t.weigh(f, -1); err != nil {
-		return false, err
-	}
-	group, err := t.quit(f, e)
-	if err != nil {
-		return false, err
-	}
-	if from.live() {
-		if err := t.endOption(f, to); err != nil {
-			return false, err
-		}
-	}
-	t.move(f.Lane, from, to)
-	switch to {
-	case dead:
-		t.deaths.count(e.cause, 1)
-		t.died = append(t.died, death{f.Lane, f.ID})
-		t.lasts.failure(f.Lane, f.ID, e.at)
-		t.refer(e.inEffect, 1)
-	case 0:
-		t.refer(f.Policy, -1)
-		t.gone(f.Lane, unkept)
-	}
-	if e.state == 0 {
-		if err := t.deleteBelongings(f); err != nil {
-			return false, err
-		}
-	}
-	return true, t.regroup(group)
-}
-
-// kept returns for how many microseconds the finished jobs of a lane are kept.
-func (t *tx) kept(lane int64, r *storage.Retention) (int64, error) {
-	all, err := t.settings()
-	if err != nil || len(r.Lanes) == 0 && len(all) == 0 {
-		return r.Default.Microseconds(), err
-	}
-	name, err := t.laneName(lane)
-	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
-		return r.Default.Microseconds(), nil
-	}
-	if kept := all.of(name, storage.SettingRetention); kept != 0 {
-		return max(kept, 0), err
-	}
-	return r.Of(name.Queue, name.Kind).Microseconds(), err
-}
-
-// execCount runs a statement and returns how many rows it has changed.
-func (t *tx) execCount(text string, args ...any) (int64, error) {
-	res, err := t.exec(text, args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
-}
-
 // deleteBelongings deletes what is kept beside a job that is gone.
 func (t *tx) deleteBelongings(f *facts) error {
 	if f.Attempt > 1 || f.Attempt == 1 && f.State != running || f.Options&hasEdits != 0 { // else nothing has failed, nor was edited
@@ -336,4 +255,13 @@ func (t *tx) deleteBelongings(f *facts) error {
 		}
 	}
 	return t.dropOption(f)
+}
+
+// execCount runs a statement and returns how many rows it has changed.
+func (t *tx) execCount(text string, args ...any) (int64, error) {
+	res, err := t.exec(text, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
 }

@@ -254,7 +254,7 @@ func (t *tx) checkpoint(c *storage.Checkpoint) (storage.ItemResult, error) {
 // markKept notes in the row of a leased job that errand_kept has one of it. Without
 // keepCrashes its crashes become zero. It reports whether the lease is held.
 func (t *tx) markKept(l storage.Lease, keepCrashes bool) (bool, error) {
-	d := delta{change: setKept, was: facts{ID: l.Key, Token: l.Token, State: running}}
+	d := delta{change: setKept, was: &facts{ID: l.Key, Token: l.Token, State: running}}
 	d.effect.KeepCrashes = keepCrashes
 	return t.apply(&d)
 }

@@ -204,7 +204,7 @@ func (t *tx) block(h groupHead) error {
 	was := facts{ID: h.job, Lane: h.lane, State: h.state}
 	r := jobRow{facts: was}
 	r.State = blocked
-	_, err := t.apply(&delta{change: setBlocked, was: was, row: &r, role: roleBlocked})
+	_, err := t.apply(&delta{change: setBlocked, was: &was, row: &r, role: roleBlocked})
 	return err
 }
 
@@ -225,7 +225,7 @@ func (t *tx) letIn(key string, job int64) error {
 // at, it is due at that time.
 func (t *tx) unblock(job, at int64, as role) error {
 	var r jobRow
-	_, err := t.apply(&delta{change: setLetIn, was: facts{ID: job, State: blocked}, row: &r, at: at, role: as})
+	_, err := t.apply(&delta{change: setLetIn, was: &facts{ID: job, State: blocked}, row: &r, at: at, role: as})
 	return err
 }
 

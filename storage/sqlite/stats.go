@@ -43,6 +43,7 @@ func (t *tx) gone(lane int64, state stateCode) {
 // transferred counts a job that does not run for the lane to which it has come.
 func (t *tx) transferred(was *facts, r *jobRow) {
 	switch {
+	case was.State == 0: // it is new
 	case r.State == dead: // it has not ended anew
 		t.counts[laneState{r.Lane, deadGone}]--
 	case r.Lane != was.Lane:

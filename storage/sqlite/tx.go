@@ -238,22 +238,26 @@ func (t *tx) notifyAll(e storage.Event) {
 	t.others = true
 }
 
-// move counts a job from one state to another; 0 stands for nowhere. Running jobs
+// move counts a job from a lane and state to others; 0 stands for nowhere. Running jobs
 // are counted when they are asked for, see errand_count: there are few, and each
 // would be counted twice for once that anybody asks.
-func (t *tx) move(lane int64, from, to stateCode) {
+func (t *tx) move(was int64, from stateCode, lane int64, to stateCode) {
 	if from != 0 && from != running {
-		t.counts[laneState{lane, from}]--
-		t.gone(lane, from)
+		t.counts[laneState{was, from}]--
+		t.gone(was, from)
 	}
 	if to != 0 && to != running {
 		t.counts[laneState{lane, to}]++
 	}
-	if t.stmts != nil && (to == ready || from == ready && to != running) {
+	if t.stmts == nil {
+		return
+	}
+	if from == ready && to != running {
+		t.stmts.lineups.stir(was)
+	}
+	if to == ready { // also of one that was: its place may be another
 		t.stmts.lineups.stir(lane)
-		if to == ready {
-			t.stmts.lineups.eldests.stir(t, lane)
-		}
+		t.stmts.lineups.eldests.stir(t, lane)
 	}
 }
 
