@@ -238,7 +238,6 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 		return nil
 	}
 	step.N++
-	t.counts[laneState{r.Lane, arrivedNumber}]++
 	if sel.FromStart {
 		if err := t.forgetKept(&r.facts); err != nil {
 			return err

@@ -133,7 +133,6 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 		}
 		if holder.IsZero() && !out[i].Duplicate {
 			t.meta.nextJob++
-			t.counts[laneState{r.Lane, enqueuedNumber}]++
 			out[i].ID = r.id()
 			for _, tag := range j.Tags {
 				if _, err := t.exec(sqlInsertTag, tag, r.ID); err != nil {

@@ -40,10 +40,14 @@ func (t *tx) gone(lane int64, state stateCode) {
 	}
 }
 
-// transferred counts a job that does not run for the lane to which it has come.
+// transferred counts that a job has come to a lane: by its enqueue, by a redrive, or from
+// another lane.
 func (t *tx) transferred(was *facts, r *jobRow) {
 	switch {
-	case was.State == 0: // it is new
+	case was.State == 0 && r.Options&wasRedriven != 0:
+		t.counts[laneState{r.Lane, arrivedNumber}]++
+	case was.State == 0:
+		t.counts[laneState{r.Lane, enqueuedNumber}]++
 	case r.State == dead: // it has not ended anew
 		t.counts[laneState{r.Lane, deadGone}]--
 	case r.Lane != was.Lane:
