@@ -21,6 +21,10 @@ type Exchange struct {
 	LeaseDuration time.Duration
 	// Extend prolongs leases that are still held.
 	Extend []Lease
+	// Start are held leases whose handlers are about to be called. That is written, before
+	// any of Finish takes effect: if the process dies now, the attempt has crashed. A Store
+	// that is a [Marker] writes nothing.
+	Start []Lease
 	// Finish ends leases, each with an outcome.
 	Finish []Finish
 	// Retention is that of the jobs which end here.
@@ -78,6 +82,7 @@ func (x *Exchange) Wanted() (n int) {
 // ExchangeResult answers an [Exchange].
 type ExchangeResult struct {
 	Extended []ItemResult // one for each of Extend
+	Started  []ItemResult // one for each of Start
 	Finished []ItemResult // one for each of Finish
 	// Then are the answers to the jobs of Finish.Then, or of Finish.Spent.Then, that were to be
 	// enqueued, by the index of the Finish. It is nil if there are none.
@@ -137,6 +142,10 @@ type Leased struct {
 	Urgent bool
 	// Probe is true if a hold has let the job through.
 	Probe bool
+	// WriteStart is true if the handler may be called only after Exchange.Start has been
+	// applied to the lease. It is false of a lease that was reclaimed, and of all leases of
+	// a [Marker].
+	WriteStart bool
 	// StartBy and Deadline are those of the job; zero if it has none. StartBy is zero too
 	// if an attempt has begun before. Unsettled is true if they began with a Doubtful
 	// now, and may begin anew.

@@ -6,10 +6,13 @@ import "time"
 // outlive the process but not the machine, cost no transaction, and show
 // Reclaim which handlers were running.
 //
-// A Store without it cannot know whether a handler runs. Reclaim returns every
-// attempt as [Cut], so that a job which kills its process is run again without
-// end, and a job whose handler was not called keeps its attempt counted. Close
-// takes the handlers of all leases for running.
+// A Store without it cannot know whether a handler was called, or why a holder is
+// gone. Reclaim returns an attempt as [Crashed] if its start was written and its
+// holder's instance is gone, and as [Cut] otherwise: see Exchange.Start. Leases of the
+// job have WriteStart from then on, until the job has ended or an outcome has set its
+// crashes to zero. So a job that kills its process is cut off once before its crashes
+// count, and any other job costs one write more. A job whose handler was not called
+// keeps its attempt counted. Close takes the handlers of all leases for running.
 type Marker interface {
 	// Started notes that the handler of a lease is about to be called. It may come again
 	// after Ended, if the handler was not called the first time.
@@ -28,8 +31,8 @@ type Reclaimed struct {
 	// Fate is what is known of the attempt. It survives a reclaimer that dies
 	// itself before the job is finished.
 	Fate Fate
-	// StartedAt is when the handler was called, as Started was told; zero if
-	// that is not known: the holder lives, or was closed after the handler had
+	// StartedAt is when the handler was called, as Started was told, or as the Exchange
+	// was that wrote the start; zero if that is not known: the holder lives, or was closed after the handler had
 	// returned, its machine went down, or another reclaimer has died since.
 	StartedAt time.Time
 	// Holder is the instance it was taken from.

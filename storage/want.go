@@ -40,7 +40,8 @@ type Want struct {
 	// of a shared throttle go. It stops before the first that is of another kind, is not
 	// due, has crashed, or has reached its StartBy or Deadline. A member brings none if
 	// it has crashed itself, if a hold has let it through, or if another member has a
-	// place or blocks it. Members that are brought do not count for Each.
+	// place or blocks it. A job with WriteStart counts as one that has crashed. Members
+	// that are brought do not count for Each.
 	ByGroup int
 }
 

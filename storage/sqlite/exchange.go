@@ -23,7 +23,7 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 		return out, cmp.Or(s.idle(ctx), storage.ErrNotFound)
 	}
 	wanted := x.Wanted() + max(x.Urgent, 0)
-	writes := len(x.Extend) + len(x.Finish) + len(x.Hold) + len(x.Release)
+	writes := len(x.Extend) + len(x.Start) + len(x.Finish) + len(x.Hold) + len(x.Release)
 	r := &request{ends: wanted == 0, urgent: true, leases: wanted > 0, work: writes + wanted, run: func(t *tx) (err error) {
 		t.groups.at = micros(now)
 		out, err = t.exchange(now, &x, true)
@@ -66,6 +66,9 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 				return out, err
 			}
 		}
+	}
+	if out.Started, err = t.starting(x.Start); err != nil {
+		return out, err
 	}
 	if n := len(x.Finish); n > 0 {
 		out.Finished = make([]storage.ItemResult, n)

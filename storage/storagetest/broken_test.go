@@ -318,6 +318,7 @@ func faults() []fault {
 		resultFaults,
 		scheduleFaults,
 		settingFaults,
+		startFaults,
 		stateFaults,
 		statsFaults,
 		totalsFaults,

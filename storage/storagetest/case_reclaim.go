@@ -94,7 +94,7 @@ Cut: the handler may have run but is not to blame: the machine went down, the wo
 		})
 	}},
 
-	{"fate_started_at", `StartedAt is when the handler was called, as Started was told; zero if that is not known: the holder lives, or was closed after the handler had returned, its machine went down, or another reclaimer has died since.`, func(f *fixture) {
+	{"fate_started_at", `StartedAt is when the handler was called, as Started was told, or as the Exchange was that wrote the start; zero if that is not known: the holder lives, or was closed after the handler had returned, its machine went down, or another reclaimer has died since.`, func(f *fixture) {
 		f.add(newJob())
 		a, b := f.db.Open(), f.db.Open()
 		f.begin(a, f.lease(a, 1)[0].Lease)
@@ -140,7 +140,7 @@ The notes outlive the process but not the machine`, func(f *fixture) {
 		f.fates(f.s, hold, map[int64]storage.Fate{unstarted.Key: storage.Cut, running.Key: storage.Cut, returned.Key: storage.Cut})
 	}},
 
-	{"fate_unmarked", `Reclaim returns every attempt as [Cut]
+	{"fate_unmarked", `Reclaim returns an attempt as [Crashed] if its start was written and its holder's instance is gone, and as [Cut] otherwise
 Close takes the handlers of all leases for running.`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		if _, ok := a.(storage.Marker); ok {

@@ -128,9 +128,9 @@ func (f *fixture) exchange(s storage.Store, x storage.Exchange) storage.Exchange
 	if x.Wanted()+x.Urgent > 0 {
 		f.promoteOthers(s, x, &res)
 	}
-	if len(res.Extended) != len(x.Extend) || len(res.Finished) != len(x.Finish) || len(res.Leased) > x.Wanted()+x.Urgent {
-		f.Fatalf("Exchange of %d to extend, %d to finish, %d wanted returned %d, %d, %d",
-			len(x.Extend), len(x.Finish), x.Wanted()+x.Urgent, len(res.Extended), len(res.Finished), len(res.Leased))
+	if len(res.Extended) != len(x.Extend) || len(res.Started) != len(x.Start) || len(res.Finished) != len(x.Finish) || len(res.Leased) > x.Wanted()+x.Urgent {
+		f.Fatalf("Exchange of %d to extend, %d to start, %d to finish, %d wanted returned %d, %d, %d, %d",
+			len(x.Extend), len(x.Start), len(x.Finish), x.Wanted()+x.Urgent, len(res.Extended), len(res.Started), len(res.Finished), len(res.Leased))
 	}
 	for _, l := range res.Leased {
 		f.token(l.Token)

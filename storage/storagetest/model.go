@@ -83,6 +83,7 @@ type job struct {
 	due            bool      // blocked: it was ready when it was blocked
 	keyUntil       time.Time // until when it is to hold its key at least
 	placed         bool      // it was let into its group
+	unproven       bool      // it was reclaimed from one that is no Marker, and may have crashed
 	lease          lease     // running
 	windows        windows
 }
@@ -96,6 +97,7 @@ type lease struct {
 	startedAt time.Time
 	stopping  bool
 	ended     bool
+	written   bool         // its start, by one that is no Marker
 	behind    int          // jobs with which it was leased, see storage.Leased
 	fate      storage.Fate // of the attempt, once its holder was found gone
 }
@@ -268,7 +270,7 @@ func (j *job) putAfter(now, due time.Time) {
 // end takes a job out of the live ones, into the state given.
 func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	j.lease = lease{}
-	j.Cancelling, j.urgent = false, false
+	j.Cancelling, j.urgent, j.unproven = false, false, false
 	_, pass := m.groupRule(j.Queue)
 	counted := j.placed || j.State == storage.Blocked
 	j.State, j.EndedAt, j.placed, j.blocks = state, now, false, state == storage.Dead && j.Group != "" && !pass
@@ -466,7 +468,8 @@ func (j *job) record() storage.Record {
 func (j *job) leased() storage.Leased {
 	startBy, deadline := j.windows.ends()
 	return storage.Leased{
-		StartBy: startBy, Deadline: deadline, Unsettled: j.windows.open && (!startBy.IsZero() || !deadline.IsZero()),
+		WriteStart: j.unproven,
+		StartBy:    startBy, Deadline: deadline, Unsettled: j.windows.open && (!startBy.IsZero() || !deadline.IsZero()),
 		Lease: storage.Lease{Key: j.Key, Token: j.lease.token},
 		ID:    j.ID, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority,
 		Membership: storage.Membership{Group: j.Group, Behind: j.lease.behind},

@@ -138,6 +138,9 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	for _, l := range x.Extend {
 		res.Extended = append(res.Extended, in.extend(now, l, x.LeaseDuration))
 	}
+	for _, l := range x.Start {
+		res.Started = append(res.Started, in.start(now, l))
+	}
 	m.regroups.later = true
 	for i, f := range x.Finish {
 		r := in.finish(now, f, x.Retention)
@@ -219,6 +222,18 @@ func (in *instance) extend(now time.Time, l storage.Lease, length time.Duration)
 	return storage.Applied
 }
 
+// start writes that the handler of a lease is about to be called, unless there are notes.
+func (in *instance) start(now time.Time, l storage.Lease) storage.ItemResult {
+	j := in.m.held(l)
+	if j == nil {
+		return in.notHeld(l)
+	}
+	if in.unmarked {
+		j.lease.written, j.lease.startedAt = true, now
+	}
+	return storage.Applied
+}
+
 func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention) storage.ItemResult {
 	m := in.m
 	j := m.held(f.Lease)
@@ -255,6 +270,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 		j.remember(entry(*f.Failure, j.Attempt, now, in.name))
 	}
 	j.Counters = e.Counters(j.Counters)
+	j.unproven = j.unproven && e.KeepCrashes
 	switch e.State {
 	case storage.Ready:
 		if f.Outcome == storage.OutcomeReturned {
@@ -348,13 +364,16 @@ func (in *instance) reclaim(now time.Time, j *job, length time.Duration) storage
 	holder, startedAt := j.lease.holder, time.Time{}
 	if j.lease.fate == 0 {
 		j.lease.fate = j.lease.fateNow()
-		if holder.gone && !holder.notesLost {
+		if holder.gone && (holder.unmarked || !holder.notesLost) {
 			startedAt = j.lease.startedAt
 		}
 	}
 	in.m.take(j, in, now, length)
+	leased := j.leased()
+	leased.WriteStart = false
+	j.unproven = j.unproven || holder.unmarked
 	return storage.Reclaimed{
-		Leased: j.leased(), Fate: j.lease.fate, StartedAt: startedAt, Holder: holder.name, Cancelling: j.Cancelling,
+		Leased: leased, Fate: j.lease.fate, StartedAt: startedAt, Holder: holder.name, Cancelling: j.Cancelling,
 	}
 }
 
@@ -377,6 +396,8 @@ func (in *instance) Pulse() error {
 // fateNow tells from the holder and the notes what became of the attempt.
 func (l lease) fateNow() storage.Fate {
 	switch {
+	case l.holder.gone && l.holder.unmarked && l.written:
+		return storage.Crashed
 	case !l.holder.gone, l.holder.notesLost, l.holder.unmarked, l.ended, l.started && l.stopping:
 		return storage.Cut
 	case l.started:

@@ -77,7 +77,7 @@ func (in *instance) bring(now time.Time, x *storage.Exchange, out []storage.Leas
 			if n+1 >= w.ByGroup || w.N <= 0 || bytes >= storage.LeaseBytes {
 				break
 			}
-			if over, _ := j.over(now); over || j.Kind != h.Kind || j.Crashes > 0 || !j.due && j.DueAt.After(now) {
+			if over, _ := j.over(now); over || j.Kind != h.Kind || j.Crashes > 0 || j.unproven || !j.due && j.DueAt.After(now) {
 				break
 			}
 			if !in.m.hasTokens(j, now) {
@@ -100,7 +100,7 @@ func (in *instance) bring(now time.Time, x *storage.Exchange, out []storage.Leas
 // following returns the members that are blocked behind the head of a group, if they are by
 // nobody else.
 func (m *Memory) following(h callHead) (behind []*job) {
-	if limit, _ := m.groupRule(h.Queue); limit > 1 || h.Group == "" || h.Crashes > 0 || h.probe {
+	if limit, _ := m.groupRule(h.Queue); limit > 1 || h.Group == "" || h.Crashes > 0 || h.unproven || h.probe {
 		return nil
 	}
 	places := 0

@@ -134,6 +134,7 @@ func (h *history) run(t *testing.T) {
 		"death":         h.death,
 		"ahead":         h.ahead,
 		"cap":           h.cap,
+		"takeover":      h.takeover,
 	}
 	if _, ok := h.pairs[0].real.(storage.Marker); ok {
 		actions["note"], actions["checkpoint"] = h.note, h.checkpoint
@@ -208,8 +209,10 @@ func (h *history) pair(t *rapid.T) *pair {
 
 // death lets an instance end in one way or another, and opens another for it.
 func (h *history) death(t *rapid.T) {
-	p := rapid.SampledFrom(h.pairs).Draw(t, "who")
-	how := rapid.SampledFrom([]string{"kill", "reboot", "close"}).Draw(t, "how")
+	h.dies(rapid.SampledFrom(h.pairs).Draw(t, "who"), rapid.SampledFrom([]string{"kill", "reboot", "close"}).Draw(t, "how"))
+}
+
+func (h *history) dies(p *pair, how string) {
 	if how == "close" && !p.closed {
 		h.must(p.real.Close())
 		h.must(p.model.Close())
@@ -404,6 +407,11 @@ func (h *history) exchange(t *rapid.T) {
 		}
 		h.promoteOthers(t, p, &model)
 	}
+	for range rapid.IntRange(0, 2).Draw(t, "start") {
+		if g, ok := h.lease(t, p); ok {
+			real.Start, model.Start = append(real.Start, g.real), append(model.Start, g.model)
+		}
+	}
 	h.exchangeBoth(t, p, real, model)
 }
 
@@ -418,6 +426,7 @@ func (h *history) exchangeBoth(t *rapid.T, p *pair, real, model storage.Exchange
 	want, err := p.model.Exchange(h.ctx, h.now, model)
 	h.must(err)
 	h.both("extending", got.Extended, want.Extended)
+	h.both("starting", got.Started, want.Started)
 	h.both("finishing", got.Finished, want.Finished)
 	h.forgetEnded(real.Finish, got.Finished)
 	h.sameNextDue(p, got, want, model.Wants)
@@ -487,8 +496,9 @@ func (h *history) note(t *rapid.T) {
 	}
 }
 
-func (h *history) reclaim(t *rapid.T) {
-	p := h.pair(t)
+func (h *history) reclaim(t *rapid.T) { h.reclaimBy(t, h.pair(t)) }
+
+func (h *history) reclaimBy(t *rapid.T, p *pair) {
 	mono, limit := p.origin+h.mono, rapid.SampledFrom([]int{1000, 1000, 1}).Draw(t, "limit")
 	got, err := losingAnswers(h, t, p, true, func(int64) ([]storage.Reclaimed, error) {
 		return p.real.Reclaim(h.ctx, h.now, mono, hold, limit)

@@ -99,6 +99,7 @@ func cases() []testCase {
 		scheduleCases,
 		settingCases,
 		shiftCases,
+		startCases,
 		stateCases,
 		statsCases,
 		totalsCases,
