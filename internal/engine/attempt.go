@@ -31,12 +31,14 @@ type attempt struct {
 	holding
 	completion
 
-	running bool      // a runner has it
-	suspect bool      // it is in the turnstile while it runs
-	company bool      // it shares the turnstile with others
-	cause   error     // with which the loop cancelled the context
-	overdue time.Time // it is stuck if it still runs then; zero: its context has no end
-	stuck   bool      // that it is stuck was logged
+	starting bool      // its start is being written
+	written  bool      // its start was written
+	running  bool      // a runner has it
+	suspect  bool      // it is in the turnstile while it runs
+	company  bool      // it shares the turnstile with others
+	cause    error     // with which the loop cancelled the context
+	overdue  time.Time // it is stuck if it still runs then; zero: its context has no end
+	stuck    bool      // that it is stuck was logged
 
 	goroutine atomic.Int64 // that runs the handler
 	result

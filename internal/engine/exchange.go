@@ -51,7 +51,7 @@ func (l *loop) sendExchange(now time.Time) {
 	if alone {
 		from, urgent = nil, 0
 	}
-	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && len(from)+urgent == 0 && len(l.ready.holds.rulings.waiting) == 0 {
+	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && len(from)+urgent+len(l.ready.starts.waiting) == 0 && len(l.ready.holds.rulings.waiting) == 0 {
 		return
 	}
 	if len(from) == 0 && !alone {
@@ -62,7 +62,7 @@ func (l *loop) sendExchange(now time.Time) {
 	}
 	x := l.exchange(from, now)
 	l.askUrgent(&x, urgent)
-	if !x.asks() && len(x.Finish)+len(x.Extend)+len(x.Hold)+len(x.Release) == 0 {
+	if !x.asks() && len(x.Start)+len(x.Finish)+len(x.Extend)+len(x.Hold)+len(x.Release) == 0 {
 		return // jobs that were handed over meanwhile have taken all runners
 	}
 	l.sources.leasing = x.asks()
@@ -97,6 +97,7 @@ func (l *loop) exchange(from []*source, now time.Time) exchange {
 		l.extendProbes()
 		l.leases.heartbeatAt = now.Add(l.cfg.LeaseDuration / 3)
 	}
+	x.Start = l.ready.starts.send()
 	l.ready.holds.rulings.send(&x.Exchange)
 	l.lease(from, now, &x)
 	return x
@@ -111,6 +112,7 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 	}
 	l.ready.pace.exchanged(now.Sub(x.sent), len(l.outcomes.waiting), len(l.leases.held))
 	l.extended(res.Extended, x.sent, now)
+	l.started(res.Started, now)
 	l.finished(res.Finished, res.Then, now)
 	if !x.asks() {
 		return
@@ -163,6 +165,7 @@ func (l *loop) taken(all []outcome, results []storage.ItemResult, then map[int][
 // failed keeps what an exchange that failed was about, to try again later.
 func (l *loop) failed(x *exchange, err error, now time.Time) {
 	l.outcomes.putBack(l.watch.setBack - x.setBack)
+	l.notStarted()
 	l.ready.holds.rulings.putBack()
 	if len(l.leases.extending) > 0 {
 		l.leases.extended()

@@ -16,6 +16,7 @@ import (
 type ready struct {
 	waiting  []*attempt // for a runner, in this order
 	suspects suspects   // wait for the turnstile
+	starts   starts     // wait until it is written that they start
 	pace     pace
 	holds    holds
 	watched  bool // somebody is to be told of what starts now
@@ -66,7 +67,7 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 			l.giveBack(a, time.Time{})
 		case l.held(a.job):
 			l.giveBack(a, time.Time{})
-		case a.job.Behind > 0 && !a.follows(many):
+		case a.job.Behind > 0 && (a.job.WriteStart || !a.follows(many)):
 			l.giveBack(a, time.Time{})
 		case a.job.Crashes > 0 && l.buryCrashed(a):
 		case suspect && len(l.ready.suspects.waiting) >= l.cfg.Concurrency:
@@ -79,7 +80,7 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 			l.startReady(time.Now()) // so that the next suspect finds its place free
 		case a.job.Urgent:
 			l.admitUrgent(a, sent)
-		case from.batch != nil && a.job.Crashes == 0 && !a.job.Probe:
+		case from.batch != nil && a.job.Crashes == 0 && !a.job.Probe && !a.job.WriteStart:
 			many = append(many, a)
 		default:
 			l.leases.hold(a, sent, l.cfg.LeaseDuration)
@@ -153,10 +154,14 @@ func (l *loop) unread(a *attempt) bool {
 }
 
 // start hands an attempt to a runner, unless the budget for retries is empty. It
-// reports whether it has.
+// reports whether it has, or will once it is written that the attempt starts.
 func (l *loop) start(a *attempt, now time.Time) bool {
 	if a.batch != nil {
 		return l.startBatch(a.batch, now)
+	}
+	if a.job.WriteStart && !a.written {
+		l.writeStart(a)
+		return true
 	}
 	a.handler = l.cfg.Handlers[a.job.Kind]
 	if !l.pay(a, now) {
@@ -275,6 +280,7 @@ func (l *loop) concluded(a *attempt) {
 func (l *loop) unqueue(a *attempt) {
 	l.leases.release(a)
 	a.refund()
+	l.stopStarting(a)
 	l.leave(a)
 	l.ready.suspects.waiting = slices.DeleteFunc(l.ready.suspects.waiting, func(w *attempt) bool { return w == a })
 }

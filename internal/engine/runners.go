@@ -14,6 +14,7 @@ type runners struct {
 	n     int             // how many may have an attempt that counts
 	apart int             // how many have one that does not
 	busy  int             // how many have any; more than there may be for a while after a resize
+	kept  int             // how many more are to run as soon as their start is written
 	serve int             // how many take from work, and were not told to end
 	alive int             // how many were started, and are not known to have ended
 
@@ -43,7 +44,7 @@ func newRunners(ctx context.Context, n, most int) *runners {
 }
 
 // free returns how many attempts more may run.
-func (r *runners) free() int { return max(r.n+r.apart-r.busy, 0) }
+func (r *runners) free() int { return max(r.n+r.apart-r.busy-r.kept, 0) }
 
 // run runs attempts until there are no more, or one that is nil.
 func (r *runners) run(work <-chan *attempt, ended chan<- *attempt) {

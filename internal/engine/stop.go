@@ -66,6 +66,7 @@ func (l *loop) beginStop() {
 		l.unqueue(a)
 		l.giveBack(a, time.Time{})
 	}
+	l.giveBackStarts()
 	l.giveBackWaiting()
 }
 
@@ -156,6 +157,9 @@ func (l *loop) refuse(err error, now time.Time) {
 // more.
 func (l *loop) die(err error, now time.Time) {
 	l.shutdown.fatal = err
+	for _, a := range l.leases.held {
+		l.stopStarting(a)
+	}
 	if l.shutdown.stage == lingering {
 		return
 	}
