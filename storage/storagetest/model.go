@@ -73,8 +73,7 @@ type job struct {
 	unspent        int64 // of the last attempt that was unavailable and cost nothing
 	unspentError   string
 	urgent         bool
-	redriven       bool // at some time
-	resets         int  // of crashes, by checkpoints
+	resets         int // of crashes, by checkpoints
 	scope          storage.UniqueScope
 	since          time.Time // what DueAt was counted from; zero if it was a date
 	keepUntil      time.Time // finished
@@ -83,9 +82,15 @@ type job struct {
 	due            bool      // blocked: it was ready when it was blocked
 	keyUntil       time.Time // until when it is to hold its key at least
 	placed         bool      // it was let into its group
-	unproven       bool      // it was reclaimed from one that is no Marker, and may have crashed
-	lease          lease     // running
-	windows        windows
+	marks
+	lease   lease // running
+	windows windows
+}
+
+// marks is what a job keeps of what has happened to it.
+type marks struct {
+	redriven bool // at some time
+	unproven bool // it was reclaimed from one that is no Marker, and may have crashed
 }
 
 // lease is what is known of the holding of a running job.

@@ -32,7 +32,7 @@ func (h *history) takeover(t *rapid.T) {
 		f.Lease = g.model
 		model.Finish = append(model.Finish, f)
 	}
-	h.exchangeBoth(by, real, model)
+	h.exchangeBoth(t, by, real, model)
 	h.leaseAll(t, by)
 }
 
