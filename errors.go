@@ -56,8 +56,9 @@ var (
 	// ErrNeedsRecovery: the database is opened with SQLiteOptions.ReadOnly, but has a log
 	// that only a process that may write can take in.
 	ErrNeedsRecovery = storage.ErrNeedsRecovery
-	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
-	// it took place. The queue closes itself; open it again to see.
+	// ErrUnknownOutcome: the commit failed in a way that leaves open whether it took place.
+	// A queue on SQLite closes itself; open it again to see. Look before you repeat an
+	// Enqueue, or give its job a unique key: then it is a duplicate of what was written.
 	ErrUnknownOutcome = storage.ErrUnknownOutcome
 	// ErrUnsupportedDB: errand cannot work with the database. It has no file, or a
 	// file with two names, or one on a file system that other machines may share.

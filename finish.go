@@ -31,7 +31,8 @@ var (
 // After a commit the job is done, and what the handler returns is ignored. It is logged if it
 // is an error. After an error of Finish nothing was written; the handler decides what becomes
 // of the job by what it returns. If it returns nil all the same, the attempt has failed with
-// [ErrNotCommitted].
+// [ErrNotCommitted]. [ErrUnknownOutcome] leaves open whether all or nothing was written; if all
+// was, the job is done.
 //
 // fn is not called if the attempt has lost its lease or the job was cancelled: Finish returns
 // [ErrLeaseLost] or [ErrCancelled]. It returns [ErrFinished] if the job was completed before, or

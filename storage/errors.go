@@ -57,7 +57,7 @@ var (
 //   - An Exchange is repeated, as Exchange.Repeats says.
 //   - Reclaim may be repeated. The next Reclaim of this instance returns the leases that the
 //     lost one took and that are still held, within its limit. If the instance is gone,
-//     Reclaim of another one takes them.
+//     Reclaim of another one takes them. Until then [Peers].Alone reports false.
 //   - Enqueue, PublishMessages, SkipHead and Tx have no name by which the Store knows them
 //     again: repeated, they may take effect twice. An Enqueue of a job whose unique key is
 //     held is a duplicate of the one that was inserted.

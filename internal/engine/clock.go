@@ -156,7 +156,7 @@ func (l *loop) newAskClock(now time.Time) *chore {
 // the store: so it waits until no exchange is under way.
 func (l *loop) newShift() *chore {
 	w := &l.watch
-	w.shift = &chore{idle: func() bool { return l.exchanges.busy }}
+	w.shift = &chore{idle: l.asking}
 	w.shift.prepare = func(now time.Time) task {
 		after := w.shiftAfter
 		w.shift.due, w.shiftAnew = onMono(now), false

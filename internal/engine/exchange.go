@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -15,7 +14,7 @@ type exchange struct {
 	from    []*source     // those of Wants that are asked for jobs
 	clock   time.Time     // the time that the store is told
 	setBack time.Duration // watch.setBack at that time
-	sent    time.Time
+	sent    time.Time     // the first time, if it is repeated
 }
 
 // send makes the next calls of the store, if there is anything to call it for.
@@ -34,7 +33,11 @@ func (l *loop) send(now time.Time) {
 	if !l.side.busy {
 		l.sendChore(now)
 	}
-	if !l.exchanges.busy {
+	switch {
+	case l.exchanges.busy:
+	case l.outcomes.lost != nil:
+		l.repeat()
+	default:
 		l.sendExchange(now)
 	}
 }
@@ -65,19 +68,7 @@ func (l *loop) sendExchange(now time.Time) {
 	if !x.asks() && len(x.Start)+len(x.Finish)+len(x.Extend)+len(x.Hold)+len(x.Release) == 0 {
 		return // jobs that were handed over meanwhile have taken all runners
 	}
-	l.sources.leasing = x.asks()
-	l.exchanges.do(func(ctx context.Context) func(time.Time) {
-		x.sent = time.Now()
-		res, err := l.cfg.Store.Exchange(ctx, x.clock, x.Exchange)
-		return func(now time.Time) {
-			l.sources.leasing = false
-			if err != nil {
-				l.failed(&x, err, now)
-				return
-			}
-			l.exchanged(&x, &res, now)
-		}
-	})
+	l.ask(&x)
 }
 
 // asks reports whether the exchange asks for jobs.
@@ -110,7 +101,9 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 	if !l.health.atStart && (!l.health.cannotLease || x.asks() || !l.shutdown.working()) {
 		l.worksAgain()
 	}
-	l.ready.pace.exchanged(now.Sub(x.sent), len(l.outcomes.waiting), len(l.leases.held))
+	if x.Repeats == 0 {
+		l.ready.pace.exchanged(now.Sub(x.sent), len(l.outcomes.waiting), len(l.leases.held))
+	}
 	l.extended(res.Extended, x.sent, now)
 	l.started(res.Started, now)
 	l.finished(res.Finished, res.Then, now)
@@ -159,21 +152,5 @@ func (l *loop) taken(all []outcome, results []storage.ItemResult, then map[int][
 			f.Outcome == storage.OutcomeReturned && f.Error != "": // cancelled before its start
 			l.purgeAfter(f.job.Queue, f.job.Kind, now)
 		}
-	}
-}
-
-// failed keeps what an exchange that failed was about, to try again later.
-func (l *loop) failed(x *exchange, err error, now time.Time) {
-	l.outcomes.putBack(l.watch.setBack - x.setBack)
-	l.notStarted()
-	l.ready.holds.rulings.putBack()
-	if len(l.leases.extending) > 0 {
-		l.leases.extended()
-		l.leases.heartbeatAt = now
-	}
-	l.hurried(x, nil, true)
-	l.sources.leased(x, nil, true)
-	if !l.endsWork(err, x.asks(), now) {
-		l.trouble(err, false, x.asks(), now)
 	}
 }

@@ -72,12 +72,13 @@ var fatalErrors = []error{
 	storage.ErrClosed, storage.ErrCorrupt, storage.ErrTooNew, storage.ErrUnknownOutcome, storage.ErrUnsupportedDB,
 }
 
-// endsWork begins to stop if err is fatal, and reports whether it is. forWork is
-// false for an exchange of outcomes and heartbeats alone: after any other call a
-// damaged store may still take those.
+// endsWork begins to stop if err is fatal, and reports whether it is. An unknown outcome is
+// not if the store stays open. forWork is false for an exchange of outcomes and heartbeats
+// alone: after any other call a damaged store may still take those.
 func (l *loop) endsWork(err error, forWork bool, now time.Time) bool {
+	_, open := errors.AsType[*storage.UnknownOutcomeError](err)
 	for _, fatal := range fatalErrors {
-		if !errors.Is(err, fatal) {
+		if !errors.Is(err, fatal) || open && errors.Is(fatal, storage.ErrUnknownOutcome) {
 			continue
 		}
 		if errors.Is(fatal, storage.ErrCorrupt) && forWork {

@@ -38,6 +38,7 @@ type outcomes struct {
 	waiting []outcome
 	flight  []outcome        // in the exchange under way
 	finish  []storage.Finish // the same, as the store is told
+	lost    *exchange        // they are of that one, which is to be repeated; nil: none
 	streaks streaks
 	longest longest
 }

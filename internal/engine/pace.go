@@ -82,7 +82,7 @@ func (p *pace) patience() time.Duration { return max(patience, 2*p.exchange) }
 // It does not if attempts end during an exchange anyway, or take longer than one, nor when
 // a heartbeat is due.
 func (l *loop) gather(now time.Time) {
-	for !l.exchanges.busy && l.shutdown.working() && l.ready.pace.stalls() && !reached(l.leases.heartbeatAt, now) {
+	for !l.asking() && l.shutdown.working() && l.ready.pace.stalls() && !reached(l.leases.heartbeatAt, now) {
 		n := len(l.outcomes.waiting)
 		if n == 0 || l.runners.busy == 0 || len(l.ready.waiting) == 0 && n >= len(l.leases.held) {
 			return

@@ -69,7 +69,7 @@ type closure struct {
 // way, which would be about others.
 func (l *loop) newRamps() *chore {
 	rs := &l.sources.ramps
-	rs.look = &chore{idle: func() bool { return l.exchanges.busy }}
+	rs.look = &chore{idle: l.asking}
 	rs.look.prepare = func(now time.Time) task {
 		l.lookAtLanes(now)
 		switch {

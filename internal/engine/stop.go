@@ -113,7 +113,7 @@ func (l *loop) advance(now time.Time) bool {
 
 // flushed reports whether the store has answered all calls and has all outcomes.
 func (l *loop) flushed() bool {
-	return len(l.outcomes.waiting) == 0 && !l.exchanges.busy && !l.side.busy && !l.sources.offering
+	return len(l.outcomes.waiting) == 0 && !l.asking() && !l.side.busy && !l.sources.offering
 }
 
 // flush lets Run return once all outcomes are written, or after the length of a

@@ -185,6 +185,7 @@ var lostFaults = []fault{
 		return h
 	}},
 	{"lost_reclaim_told_twice", "lost_reclaim_committed", unfetched(func(h *hooks, out []storage.Reclaimed) { h.untold = append(h.untold, out...) })},
+	{"lost_reclaim_alone", "lost_reclaim_committed", func(in *instance) storage.Store { return loneLoser{sound(in)} }},
 	{"lost_reclaim_cut", "lost_reclaim_committed", unfetched(func(_ *hooks, out []storage.Reclaimed) {
 		for i := range out {
 			out[i].Fate = storage.Cut
@@ -250,6 +251,11 @@ func unfetched(f func(h *hooks, out []storage.Reclaimed)) func(*instance) storag
 		return h
 	}
 }
+
+// loneLoser takes no account of what a lost Reclaim took.
+type loneLoser struct{ *hooks }
+
+func (s loneLoser) Alone() bool { return s.instance.Alone() }
 
 // lostTx forgets which leases have ended in a transaction whose commit is not known, or tells it.
 type lostTx struct {

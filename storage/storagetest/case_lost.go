@@ -244,7 +244,8 @@ Another UnknownOutcomeError has the Call for the next time.`, func(f *fixture, c
 		f.counts(count(storage.Ready, ifSo[int64](commits, 2, 1)))
 	}),
 
-	eitherWay("lost_reclaim", `The next Reclaim of this instance returns the leases that the lost one took and that are still held, within its limit.`, func(f *fixture, commits bool) {
+	eitherWay("lost_reclaim", `The next Reclaim of this instance returns the leases that the lost one took and that are still held, within its limit.
+Until then [Peers].Alone reports false.`, func(f *fixture, commits bool) {
 		a := f.db.Open()
 		f.add(times(3, newJob())...)
 		leased := f.lease(a, 3)
@@ -253,6 +254,9 @@ Another UnknownOutcomeError has the Call for the next time.`, func(f *fixture, c
 		f.loses(f.s, commits, 1)
 		_, err := f.s.Reclaim(f.ctx, f.now, 0, hold, 1000)
 		f.unknown("Reclaim", err)
+		if p, ok := f.s.(storage.Peers); ok && p.Alone() {
+			f.Errorf("Alone reports true, and leases are to be returned")
+		}
 		fates, got := map[storage.ID]storage.Fate{}, []storage.Leased(nil)
 		for _, limit := range []int{1, 1, 1000, 1000} {
 			for _, r := range f.reclaimFor(f.s, 0, hold, limit) {

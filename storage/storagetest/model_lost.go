@@ -246,6 +246,13 @@ func (f *amnesiac) Reclaim(ctx context.Context, now time.Time, mono, lease time.
 	return out, nil
 }
 
+// Alone implements [storage.Peers].
+func (f *amnesiac) Alone() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.untold) == 0 && f.instance.Alone()
+}
+
 // Cancel implements [storage.Store].
 func (f *amnesiac) Cancel(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
 	return lossy(ctx, f, func(in *instance) (storage.State, error) { return in.Cancel(ctx, now, id, keep) }, nil)
