@@ -26,14 +26,14 @@ func (f *fixture) loses(s storage.Store, commits bool, calls int) {
 	l.Lose(s, commits, calls)
 }
 
-// unknown checks that err is the error of a call whose outcome is not known, and returns it.
-func (f *fixture) unknown(what string, err error) *storage.UnknownOutcomeError {
+// unknown checks that err is the error of a call whose outcome is not known, and returns its Call.
+func (f *fixture) unknown(what string, err error) int64 {
 	f.Helper()
 	var lost *storage.UnknownOutcomeError
 	if !errors.As(err, &lost) || !errors.Is(err, storage.ErrUnknownOutcome) {
 		f.Fatalf("%s returned %v, want an UnknownOutcomeError", what, err)
 	}
-	return lost
+	return lost.Call
 }
 
 // lostExchange is an Exchange whose answer is lost. It returns the one to repeat.
@@ -42,7 +42,7 @@ func (f *fixture) lostExchange(s storage.Store, x storage.Exchange, commits bool
 	f.loses(s, commits, calls)
 	x.LeaseDuration = hold
 	_, err := s.Exchange(f.ctx, f.now, x)
-	if x.Repeats = f.unknown("Exchange", err).Call; x.Repeats <= 0 {
+	if x.Repeats = f.unknown("Exchange", err); x.Repeats <= 0 {
 		f.Errorf("the Call is %d, want a positive number", x.Repeats)
 	}
 	return x
@@ -113,7 +113,7 @@ Another UnknownOutcomeError has the Call for the next time.`, func(f *fixture, c
 		}
 		for range 2 {
 			_, err := f.s.Exchange(f.ctx, f.now, x)
-			x.Repeats = f.unknown("the repeated Exchange", err).Call
+			x.Repeats = f.unknown("the repeated Exchange", err)
 		}
 		d := f.addTo(other, newJob())
 		f.later(time.Second)
@@ -198,7 +198,7 @@ Another UnknownOutcomeError has the Call for the next time.`, func(f *fixture, c
 		cancel()
 		_, err := f.s.Exchange(ctx, f.now, x)
 		if errors.Is(err, storage.ErrUnknownOutcome) {
-			x.Repeats = f.unknown("a repeated Exchange without a context", err).Call
+			x.Repeats = f.unknown("a repeated Exchange without a context", err)
 			f.order("leased", leasedIDs(f.exchange(f.s, x).Leased), []storage.ID{id})
 		} else {
 			f.is(storage.Ready, id)
