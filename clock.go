@@ -18,6 +18,11 @@ type ClockState struct {
 	// the wall clock has caught up. If it is behind by more, the queue's time
 	// goes on from the latest time seen. That ends when the wall clock is ahead
 	// again, or when a plausible wall clock has been behind for ten minutes.
+	//
+	// A store with a clock of its own, as a server has, is followed instead, see
+	// [storage.Clocked]. While its clock is behind by at most 5 s the queue's time stands
+	// still; if it is behind by more, it was set back, and the queue's time goes back with it.
+	// Then Plausible is true, and Jumps are those of that clock.
 	Now time.Time `json:"now"`
 	// Plausible is true if the wall clock is not before the time at which the program was
 	// built: that of its commit if the build knows it, as go build in a checkout does, else
@@ -40,6 +45,7 @@ func (q *Queue) Clock() ClockState {
 type queueClock struct {
 	*clock.Clock
 	keeper storage.Timekeeper // nil: the Store does not keep the time
+	name   string             // of the clock that it goes by
 	logger *slog.Logger
 	jumps  atomic.Int64
 	// jump and step are still to be logged. No logger is called under the lock
@@ -62,10 +68,23 @@ func wallClock(own func() time.Time, log *slog.Logger) func() time.Time {
 	})
 }
 
-// newClock returns a clock that begins at the latest time that the store has
-// seen, if the store keeps the time.
+// newClock returns a clock that follows that of the store, if the store has one. Else it begins
+// at the latest time that the store has seen, if the store keeps the time.
 func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock, error) {
-	c := &queueClock{logger: o.Logger}
+	c := &queueClock{logger: o.Logger, name: "wall"}
+	options := clock.Options{
+		Wall: o.Clock,
+		OnJump: func(by time.Duration) {
+			c.jumps.Add(1)
+			c.jump.Store(int64(by))
+		},
+		OnStep: func(from, to time.Time) { c.step.Store(int64(from.Sub(to))) },
+	}
+	if s, ok := store.(storage.Clocked); ok {
+		c.name, options.Store = "store's", s.StoreTime
+		c.Clock = clock.New(options)
+		return c, nil
+	}
 	c.keeper, _ = store.(storage.Timekeeper)
 	var floor time.Time
 	if c.keeper != nil {
@@ -74,14 +93,8 @@ func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock
 			return nil, err
 		}
 	}
-	c.Clock = clock.New(clock.Options{
-		Wall: o.Clock, Floor: floor,
-		OnJump: func(by time.Duration) {
-			c.jumps.Add(1)
-			c.jump.Store(int64(by))
-		},
-		OnStep: func(from, to time.Time) { c.step.Store(int64(from.Sub(to))) },
-	})
+	options.Floor = floor
+	c.Clock = clock.New(options)
 	if wall := o.Clock(); wall.Before(floor.Add(-clock.Slack)) {
 		o.Logger.Warn("errand: the wall clock is behind what the database has seen", "wall", wall, "seen", floor)
 	}
@@ -119,10 +132,10 @@ func (c *queueClock) Now() time.Time {
 func (c *queueClock) Read() (now time.Time, believed bool) {
 	now, believed = c.Clock.Read()
 	if by := time.Duration(c.jump.Swap(0)); by != 0 {
-		c.logger.Warn("errand: the wall clock has jumped", "by_s", by.Seconds(), "now", now)
+		c.logger.Warn("errand: the "+c.name+" clock has jumped", "by_s", by.Seconds(), "now", now)
 	}
 	if by := time.Duration(c.step.Swap(0)); by != 0 {
-		c.logger.Warn("errand: the queue's time goes back to the wall clock", "by_s", (-by).Seconds(), "now", now)
+		c.logger.Warn("errand: the queue's time goes back to the "+c.name+" clock", "by_s", (-by).Seconds(), "now", now)
 	}
 	return now, believed
 }

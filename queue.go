@@ -83,8 +83,8 @@ type Options struct {
 	// MaxHeaders is the limit for the headers of a job, in bytes of JSON, up
 	// to 64 MiB. If zero, 16 KiB.
 	MaxHeaders int
-	// Clock is the wall clock; [ClockState] says how far it is believed. A change
-	// of the clock is noticed within 15 s. It must be safe for concurrent use. If
+	// Clock is the wall clock; [ClockState] says how far it is believed. A store with a
+	// clock of its own is believed instead. A change of the clock is noticed within 15 s. It must be safe for concurrent use. If
 	// nil, time.Now.
 	Clock func() time.Time
 	// WaitForClock holds schedules back in this process while the wall clock is

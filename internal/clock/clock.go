@@ -14,6 +14,16 @@
 // queue there for ever. The queue's time then steps back, and due times that were
 // counted from the wrong time have to be shifted along.
 //
+// A store may have a clock of its own, as a server has. Once that is known it is followed
+// instead of the wall clock, so that all machines agree:
+//
+//	the store's clock                        the queue's time
+//	at or after the queue's time             the store's clock
+//	behind it by no more than Slack          stands still until the store's clock has caught up
+//	behind it by more                        steps back to the store's clock
+//
+// Such a store is not asked for a floor, and due times stay where a step has left them.
+//
 // While a clock runs from its floor, each process has its own time, starting at the
 // last write it saw. Processes synchronise by [Clock.CatchUp].
 package clock
@@ -56,11 +66,14 @@ func built() time.Time {
 type Options struct {
 	// Wall is the wall clock. If nil, time.Now.
 	Wall func() time.Time
+	// Store is the clock of the store, and reports whether it is known yet. It must not go
+	// by the wall clock. If nil, the store has none.
+	Store func() (now time.Time, known bool)
 	// Floor is the latest time seen before. If zero, none.
 	Floor time.Time
 	// Built is the earliest plausible time of the wall clock. If zero, [Built].
 	Built time.Time
-	// OnJump is called, under the clock's lock, when the wall clock has jumped by
+	// OnJump is called, under the clock's lock, when the clock that is followed has jumped by
 	// more than Slack between two readings; by is negative for a jump back. If nil,
 	// nothing is called.
 	OnJump func(by time.Duration)
@@ -81,6 +94,7 @@ type Clock struct {
 	doubt  time.Duration // on the monotonic clock, when a plausible wall clock fell behind
 	doubts bool          // true if a plausible wall clock is behind: doubt is set
 	adrift bool          // true if the time goes on from the floor
+	stored bool          // true if wall is that of the store
 }
 
 // New makes a clock. Its time begins at the wall clock, or at the floor if that is
@@ -93,7 +107,8 @@ func New(o Options) *Clock {
 		o.Built = Built
 	}
 	c := &Clock{options: o, start: time.Now(), now: o.Floor.Round(0)}
-	c.wall = o.Wall().Round(0)
+	r := c.read()
+	c.wall, c.stored = r.wall, r.stored
 	return c
 }
 
@@ -111,20 +126,29 @@ func (c *Clock) Read() (now time.Time, believed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now = c.look(r)
-	return now, !c.adrift && !c.wall.Before(c.options.Built)
+	return now, !c.adrift && c.plausible()
 }
 
 // reading is what the clocks show.
 type reading struct {
-	wall time.Time
-	mono time.Duration
+	wall   time.Time // or the store's clock
+	mono   time.Duration
+	stored bool
 }
 
 // read reads the clocks, without the lock: the wall clock may keep its reader waiting.
 func (c *Clock) read() reading {
 	mono := time.Since(c.start)
-	return reading{c.options.Wall().Round(0), mono}
+	if c.options.Store != nil {
+		if t, known := c.options.Store(); known {
+			return reading{t.Round(0), mono, true}
+		}
+	}
+	return reading{c.options.Wall().Round(0), mono, false}
 }
+
+// plausible reports whether the clock that is followed can be right.
+func (c *Clock) plausible() bool { return c.stored || !c.wall.Before(c.options.Built) }
 
 // look takes a reading, unless a later one was taken meanwhile.
 func (c *Clock) look(r reading) time.Time {
@@ -133,10 +157,11 @@ func (c *Clock) look(r reading) time.Time {
 		return c.now
 	}
 	passed := mono - c.mono
-	if jump := wall.Sub(c.wall) - passed; (jump > Slack || jump < -Slack) && c.options.OnJump != nil {
+	same := c.stored == r.stored // else it is no jump, but another clock
+	if jump := wall.Sub(c.wall) - passed; same && (jump > Slack || jump < -Slack) && c.options.OnJump != nil {
 		c.options.OnJump(jump)
 	}
-	c.wall, c.mono = wall, mono
+	c.wall, c.mono, c.stored = wall, mono, r.stored
 	c.now = c.next(wall, mono, passed)
 	return c.now
 }
@@ -154,6 +179,9 @@ func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 		c.doubts = false
 		return c.now
 	}
+	if c.stored {
+		return c.stepBack(wall, passed)
+	}
 	if wall.Before(c.options.Built) {
 		c.doubts, c.adrift = false, true
 		return c.now.Add(passed)
@@ -165,11 +193,16 @@ func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 		c.adrift = true
 		return c.now.Add(passed)
 	}
+	return c.stepBack(wall, passed)
+}
+
+// stepBack has the queue's time go back to the clock that is followed.
+func (c *Clock) stepBack(to time.Time, passed time.Duration) time.Time {
 	c.doubts = false
 	if c.options.OnStep != nil {
-		c.options.OnStep(c.now.Add(passed), wall)
+		c.options.OnStep(c.now.Add(passed), to)
 	}
-	return wall
+	return to
 }
 
 // CatchUp takes a time that another process has seen. If c goes on from a floor and
@@ -199,7 +232,7 @@ func (c *Clock) Doubtful() bool {
 }
 
 // Plausible reports whether the wall clock is at or after the time at which the
-// program was built. A wall clock that is not plausible is wrong; a plausible one may
+// program was built, or the store's clock is followed. A wall clock that is not plausible is wrong; a plausible one may
 // be. It is a reading as Now is: a Now that follows is of a plausible wall clock too, or
 // goes on from one.
 func (c *Clock) Plausible() bool {
@@ -207,5 +240,5 @@ func (c *Clock) Plausible() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look(r)
-	return !c.wall.Before(c.options.Built)
+	return c.plausible()
 }

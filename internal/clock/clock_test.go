@@ -198,3 +198,44 @@ func TestClock_Adrift(t *testing.T) {
 		adrift(false)
 	})
 }
+
+// The clock of a store is followed, whatever the wall clock shows: also back.
+func TestClock_FollowsTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t}
+		store, known := wall{off: time.Hour}, false
+		r.clock = clock.New(clock.Options{
+			Wall: r.wall.now, Built: time.Now().Add(-year),
+			Store:  func() (time.Time, bool) { return store.now(), known },
+			OnJump: func(by time.Duration) { r.jumps = append(r.jumps, by) },
+			OnStep: func(from, to time.Time) { r.steps = append(r.steps, step{from, to}) },
+		})
+		r.ahead(0)
+		known = true
+		r.ahead(time.Hour)
+		for _, off := range []time.Duration{-2 * year, 2 * year, 0} {
+			r.wall.off = off
+			time.Sleep(time.Second)
+			r.ahead(time.Hour)
+			if _, believed := r.clock.Read(); !believed || !r.clock.Plausible() || r.clock.Doubtful() || r.clock.Adrift() {
+				t.Errorf("the store's clock is not believed, with a wall clock that is off by %v", off)
+			}
+		}
+		if len(r.jumps)+len(r.steps) > 0 {
+			t.Errorf("jumps %v and steps %v of a wall clock that is not followed", r.jumps, r.steps)
+		}
+		store.off -= clock.Slack
+		before := r.clock.Now()
+		time.Sleep(clock.Slack / 2)
+		if now := r.clock.Now(); !now.Equal(before) {
+			t.Errorf("the time went on from %v to %v, while the store's clock is behind a little", before, now)
+		}
+		time.Sleep(clock.Slack)
+		r.ahead(store.off)
+		store.off = -2 * year
+		r.ahead(-2 * year)
+		if len(r.steps) != 1 || len(r.jumps) != 1 || !r.clock.Plausible() {
+			t.Errorf("steps %v and jumps %v, want one back with the store", r.steps, r.jumps)
+		}
+	})
+}

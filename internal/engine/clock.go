@@ -53,7 +53,8 @@ func (Wall) CatchUp(time.Time) {}
 
 // watch is what the loop knows of the Config's clock.
 type watch struct {
-	keeper storage.Timekeeper // nil: the Store is none
+	keeper   storage.Timekeeper // nil: the Store is none, or its clock is followed
+	followed bool               // the Store has a clock of its own, which all go by
 
 	seen   time.Time // the last reading
 	seenAt time.Time // when the clock was last read
@@ -196,6 +197,9 @@ func (l *loop) shifted(sent time.Time, after int64, now time.Time) {
 
 // heard notes a time at which another process has written.
 func (l *loop) heard(mark, now time.Time) {
+	if l.watch.followed {
+		return
+	}
 	if mark.After(l.watch.ahead) {
 		l.watch.ahead = mark
 	}

@@ -44,7 +44,9 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 		reports:   reports{cfg: cfg, lines: map[line]*reported{}, suspected: map[string]bool{}},
 		alarm:     alarm{timer: time.NewTimer(time.Hour)},
 	}
-	l.watch.keeper, _ = cfg.Store.(storage.Timekeeper)
+	if _, l.watch.followed = cfg.Store.(storage.Clocked); !l.watch.followed {
+		l.watch.keeper, _ = cfg.Store.(storage.Timekeeper)
+	}
 	l.addChores(time.Now())
 	return l
 }

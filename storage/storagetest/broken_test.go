@@ -296,6 +296,7 @@ func faults() []fault {
 		checkpointFaults,
 		checkpointTxFaults,
 		clockFaults,
+		clockedFaults,
 		compactFaults,
 		conflictFaults,
 		bulkFaults,

@@ -18,7 +18,7 @@ import (
 // histories are compared with, and a test double for what is built on a Store.
 // It is written to be obviously right, not to be fast: every call looks at
 // every job. It starts no goroutine, sets no timer and reads no clock but for
-// what an Offer is told, so it works inside a testing/synctest bubble.
+// what an Offer and StoreTime tell, so it works inside a testing/synctest bubble.
 //
 // Each call of Open returns another instance on it, as if in a process of its
 // own.
@@ -26,8 +26,9 @@ type Memory struct {
 	mu        sync.Mutex
 	salt      uint32
 	instances []*instance
-	open      *transaction // that Tx has begun
-	calls     int64        // of any kind, for Version
+	open      *transaction  // that Tx has begun
+	calls     int64         // of any kind, for Version
+	ahead     time.Duration // by so much its clock is ahead of this machine's
 	data
 }
 
@@ -164,8 +165,11 @@ func (m *Memory) of(s storage.Store) *instance {
 	case narrow:
 		return wrapped.instance
 	}
-	if f, ok := s.(*amnesiac); ok {
-		return f.instance
+	switch s := s.(type) {
+	case *amnesiac:
+		return s.instance
+	case *clocked:
+		return s.instance
 	}
 	return s.(*instance)
 }
@@ -569,5 +573,6 @@ func (m *Memory) begin(ctx context.Context, in *instance) error {
 		return storage.ErrClosed
 	}
 	m.calls++
+	in.shown, in.heard = time.Now().Add(m.ahead), time.Now()
 	return nil
 }

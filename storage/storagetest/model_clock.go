@@ -16,6 +16,34 @@ func (m *Memory) wrote(now time.Time) time.Time {
 	return now
 }
 
+// Server is a [Memory] with a clock of its own.
+type Server struct{ *Memory }
+
+var _ Setter = Server{}
+
+// NewServer returns an empty database with a clock of its own.
+func NewServer() Server { return Server{NewMemory()} }
+
+// Open returns another instance, as [Memory.Open] does. It is a [storage.Clocked].
+func (s Server) Open() storage.Store { return &clocked{s.Memory.Open().(*instance)} }
+
+// SetAhead implements [Setter].
+func (m *Memory) SetAhead(by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ahead = by
+}
+
+// clocked is an instance whose answers come with the time.
+type clocked struct{ *instance }
+
+// StoreTime implements [storage.Clocked].
+func (c *clocked) StoreTime() (now time.Time, known bool) {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	return c.shown.Add(time.Since(c.heard)), !c.heard.IsZero()
+}
+
 // Clock implements [storage.Timekeeper].
 func (in *instance) Clock(ctx context.Context) (latest time.Time, shifting bool, err error) {
 	if err := in.m.begin(ctx, in); err != nil {

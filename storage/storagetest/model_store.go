@@ -29,6 +29,9 @@ type instance struct {
 	lastFunc  int
 	offers    []*offer
 	doc       []byte // that it shows
+
+	shown time.Time // by the clock of the database at its latest call
+	heard time.Time // when that was
 }
 
 // sighting is a lease of another instance, and when it was first seen so.

@@ -55,6 +55,7 @@ func cases() []testCase {
 		checkpointCases,
 		checkpointTxCases,
 		clockCases,
+		clockedCases,
 		closeCases,
 		compactCases,
 		concurrencyCases,

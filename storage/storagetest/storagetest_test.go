@@ -39,6 +39,10 @@ type narrowDB struct{ *Memory }
 
 func (n narrowDB) Open() storage.Store { return n.OpenNarrow() }
 
+func TestServer(t *testing.T) {
+	Run(t, func(*testing.T) DB { return NewServer() })
+}
+
 func TestLossy(t *testing.T) {
 	Run(t, func(*testing.T) DB { return NewLossy() })
 }
