@@ -45,7 +45,7 @@ func (q *Queue) Clock() ClockState {
 type queueClock struct {
 	*clock.Clock
 	keeper storage.Timekeeper // nil: the Store does not keep the time
-	name   string             // of the clock that it goes by
+	server bool               // it goes by the clock of the Store
 	logger *slog.Logger
 	jumps  atomic.Int64
 	// jump and step are still to be logged. No logger is called under the lock
@@ -71,7 +71,7 @@ func wallClock(own func() time.Time, log *slog.Logger) func() time.Time {
 // newClock returns a clock that follows that of the store, if the store has one. Else it begins
 // at the latest time that the store has seen, if the store keeps the time.
 func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock, error) {
-	c := &queueClock{logger: o.Logger, name: "wall"}
+	c := &queueClock{logger: o.Logger}
 	options := clock.Options{
 		Wall: o.Clock,
 		OnJump: func(by time.Duration) {
@@ -81,7 +81,7 @@ func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock
 		OnStep: func(from, to time.Time) { c.step.Store(int64(from.Sub(to))) },
 	}
 	if s, ok := store.(storage.Clocked); ok {
-		c.name, options.Store = "store's", s.StoreTime
+		c.server, options.Store = true, s.StoreTime
 		c.Clock = clock.New(options)
 		return c, nil
 	}
@@ -131,11 +131,15 @@ func (c *queueClock) Now() time.Time {
 // jumped or stepped back.
 func (c *queueClock) Read() (now time.Time, believed bool) {
 	now, believed = c.Clock.Read()
-	if by := time.Duration(c.jump.Swap(0)); by != 0 {
-		c.logger.Warn("errand: the "+c.name+" clock has jumped", "by_s", by.Seconds(), "now", now)
+	if by := time.Duration(c.jump.Swap(0)); by != 0 && c.server {
+		c.logger.Warn("errand: the store's clock has jumped", "by_s", by.Seconds(), "now", now)
+	} else if by != 0 {
+		c.logger.Warn("errand: the wall clock has jumped", "by_s", by.Seconds(), "now", now)
 	}
-	if by := time.Duration(c.step.Swap(0)); by != 0 {
-		c.logger.Warn("errand: the queue's time goes back to the "+c.name+" clock", "by_s", (-by).Seconds(), "now", now)
+	if by := time.Duration(c.step.Swap(0)); by != 0 && c.server {
+		c.logger.Warn("errand: the queue's time goes back to the store's clock", "by_s", (-by).Seconds(), "now", now)
+	} else if by != 0 {
+		c.logger.Warn("errand: the queue's time goes back to the wall clock", "by_s", (-by).Seconds(), "now", now)
 	}
 	return now, believed
 }
