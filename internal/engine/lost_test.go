@@ -33,6 +33,16 @@ func lossyBubble(t *testing.T, test func(t *testing.T, r *lossyRig)) {
 	})
 }
 
+// eitherWay is lossyBubble for a commit that takes place, and for one that does not.
+func eitherWay(t *testing.T, test func(t *testing.T, r *lossyRig, commits bool)) {
+	t.Helper()
+	for _, commits := range []bool{true, false} {
+		t.Run(fmt.Sprint("committed ", commits), func(t *testing.T) {
+			lossyBubble(t, func(t *testing.T, r *lossyRig) { test(t, r, commits) })
+		})
+	}
+}
+
 func newLossyRig(t *testing.T, db storagetest.Lossy, app storage.Store) *lossyRig {
 	r := &lossyRig{rig: newRigOn(t, db.Memory, app), db: db, own: db.Open(), runs: map[storage.ID]int{}}
 	r.store.Store = r.own
@@ -156,96 +166,84 @@ func TestLost_RandomAnswersOfRecovery(t *testing.T) {
 
 // An exchange is repeated at intervals that grow, and nothing else is asked of the store.
 func TestLost_RepeatsTheSameExchange(t *testing.T) {
-	for _, commits := range []bool{true, false} {
-		t.Run(fmt.Sprint("committed ", commits), func(t *testing.T) {
-			lossyBubble(t, func(t *testing.T, r *lossyRig) {
-				r.counted("done", func(int) error { return nil })
-				r.start()
-				pass(time.Second)
-				n := r.store.count()
-				r.db.Lose(r.own, commits, 6)
-				ids := r.enqueue("done", 3)
-				pass(time.Minute)
-				r.ran(1, ids...)
-				calls := r.store.of("exchange", n)
-				tries := 1
-				for wait := 50 * time.Millisecond; calls[tries].x.Repeats != 0; tries, wait = tries+1, 2*wait {
-					if got := calls[tries].at.Sub(calls[tries-1].at); got != wait {
-						t.Errorf("try %d came after %v, want %v", tries, got, wait)
-					}
-				}
-				if tries < 4 {
-					t.Errorf("the exchange was tried %d times", tries)
-				}
-				for _, c := range calls[tries:] {
-					if c.x.Repeats != 0 {
-						t.Errorf("an exchange that was answered is repeated")
-					}
-				}
-				for _, text := range []string{"the store failed", "the store works again"} {
-					if got := r.logs.with(text); len(got) != 1 {
-						t.Errorf("%d lines say %q, want 1", len(got), text)
-					}
-				}
-			})
-		})
-	}
+	eitherWay(t, func(t *testing.T, r *lossyRig, commits bool) {
+		r.counted("done", func(int) error { return nil })
+		r.start()
+		pass(time.Second)
+		n := r.store.count()
+		r.db.Lose(r.own, commits, 6)
+		ids := r.enqueue("done", 3)
+		pass(time.Minute)
+		r.ran(1, ids...)
+		calls := r.store.of("exchange", n)
+		tries := 1
+		for wait := 50 * time.Millisecond; calls[tries].x.Repeats != 0; tries, wait = tries+1, 2*wait {
+			if got := calls[tries].at.Sub(calls[tries-1].at); got != wait {
+				t.Errorf("try %d came after %v, want %v", tries, got, wait)
+			}
+		}
+		if tries < 4 {
+			t.Errorf("the exchange was tried %d times", tries)
+		}
+		for _, c := range calls[tries:] {
+			if c.x.Repeats != 0 {
+				t.Errorf("an exchange that was answered is repeated")
+			}
+		}
+		for _, text := range []string{"the store failed", "the store works again"} {
+			if got := r.logs.with(text); len(got) != 1 {
+				t.Errorf("%d lines say %q, want 1", len(got), text)
+			}
+		}
+	})
 }
 
 // A lease whose answer comes after it may have lapsed is extended before its handler is called.
 func TestLost_AnswerAfterTheLease(t *testing.T) {
-	for _, commits := range []bool{true, false} {
-		t.Run(fmt.Sprint("committed ", commits), func(t *testing.T) {
-			lossyBubble(t, func(t *testing.T, r *lossyRig) {
-				var cause causes
-				r.handle("long", untilDone(&cause))
-				r.counted("done", func(int) error { return nil })
-				r.enqueue("long", 1)
-				r.start()
-				pass(time.Second)
-				r.db.Lose(r.own, commits, 40) // for more than a minute, as chores ask too
-				id := r.enqueue("done", 1)[0]
-				pass(2 * lease)
-				if !errors.Is(cause.err(), engine.ErrLeaseLost) {
-					t.Errorf("the handler that could not be sure of its lease ended by %v", cause.err())
-				}
-				r.ran(0, id)
-				n := r.store.count()
-				pass(3 * time.Minute)
-				r.ran(1, id)
-				r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
-				for _, c := range r.store.of("exchange", n) {
-					if c.x.Repeats != 0 {
-						continue
-					}
-					if len(c.x.Extend) == 0 {
-						t.Errorf("the first exchange after the answer extends nothing")
-					}
-					break
-				}
-			})
-		})
-	}
+	eitherWay(t, func(t *testing.T, r *lossyRig, commits bool) {
+		var cause causes
+		r.handle("long", untilDone(&cause))
+		r.counted("done", func(int) error { return nil })
+		r.enqueue("long", 1)
+		r.start()
+		pass(time.Second)
+		r.db.Lose(r.own, commits, 40) // for more than a minute, as chores ask too
+		id := r.enqueue("done", 1)[0]
+		pass(2 * lease)
+		if !errors.Is(cause.err(), engine.ErrLeaseLost) {
+			t.Errorf("the handler that could not be sure of its lease ended by %v", cause.err())
+		}
+		r.ran(0, id)
+		n := r.store.count()
+		pass(3 * time.Minute)
+		r.ran(1, id)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		for _, c := range r.store.of("exchange", n) {
+			if c.x.Repeats != 0 {
+				continue
+			}
+			if len(c.x.Extend) == 0 {
+				t.Errorf("the first exchange after the answer extends nothing")
+			}
+			break
+		}
+	})
 }
 
 // A stop waits for the outcome, and gives back what the lost answer had brought.
 func TestLost_Stop(t *testing.T) {
-	for _, commits := range []bool{true, false} {
-		t.Run(fmt.Sprint("committed ", commits), func(t *testing.T) {
-			lossyBubble(t, func(t *testing.T, r *lossyRig) {
-				r.counted("done", func(int) error { return nil })
-				r.start()
-				pass(time.Second)
-				r.db.Lose(r.own, commits, 8)
-				id := r.enqueue("done", 1)[0]
-				if err := r.stop(); err != nil {
-					t.Errorf("Run returned %v", err)
-				}
-				r.ran(0, id)
-				r.wantState(id, storage.Ready, storage.Counters{})
-			})
-		})
-	}
+	eitherWay(t, func(t *testing.T, r *lossyRig, commits bool) {
+		r.counted("done", func(int) error { return nil })
+		r.start()
+		pass(time.Second)
+		r.db.Lose(r.own, commits, 8)
+		id := r.enqueue("done", 1)[0]
+		if err := r.stop(); err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+		r.ran(0, id)
+		r.wantState(id, storage.Ready, storage.Counters{})
+	})
 }
 
 // A handler whose transaction has an unknown outcome is called again only if its job has not
