@@ -298,6 +298,7 @@ func faults() []fault {
 		clockFaults,
 		clockedFaults,
 		compactFaults,
+		concurrentFaults,
 		conflictFaults,
 		bulkFaults,
 		editFaults,

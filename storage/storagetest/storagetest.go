@@ -59,6 +59,7 @@ func cases() []testCase {
 		closeCases,
 		compactCases,
 		concurrencyCases,
+		concurrentCases,
 		conflictCases,
 		conflictForCases,
 		deadCases,
