@@ -51,6 +51,11 @@ func TestStore_RandomHistories(t *testing.T) {
 	storagetest.RunRandom(t, func(t *testing.T) storagetest.DB { return newDB(t, nil) })
 }
 
+//errand:shows [contract] | | calls of several instances at the same time, in any order
+func TestStore_Overlapping(t *testing.T) {
+	storagetest.RunOverlapping(t, func(t *testing.T) storagetest.DB { return newDB(t, nil) }, 20)
+}
+
 // db is a file under test. Instances of one process stand for several: each
 // has locks of its own.
 type db struct {
