@@ -23,7 +23,7 @@ var (
 // Counts of plain jobs.
 var features = []string{
 	"cancel", "caps", "change", "checkpoint", "conflicts", "delay", "delete", "expiry", "groups", "handoff", "holds", "keys",
-	"list", "orders", "purge", "redrive", "run_now", "schedule", "stats", "throttles", "tx", "withdraw",
+	"list", "priority", "purge", "redrive", "run_now", "schedule", "stats", "throttles", "tx", "withdraw",
 }
 
 // RunOverlapping has callers of several instances, some of which share one, make random

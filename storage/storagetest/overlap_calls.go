@@ -130,7 +130,7 @@ func (c *caller) newJob() storage.NewJob {
 	if c.has["delay"] && !debounced && c.one(5) {
 		n.Delay = time.Second
 	}
-	if c.has["orders"] && c.one(4) {
+	if c.has["priority"] && c.one(4) {
 		n.Priority = c.rng.IntN(3)
 	}
 	if c.has["expiry"] && plain && n.Unique == "" && c.one(6) {
@@ -194,17 +194,29 @@ func (c *caller) exchange() {
 	if c.has["run_now"] {
 		x.Urgent = 1
 	}
-	took := c.d.take(c.rng, c.rng.IntN(4))
-	var ends []storage.Lease
+	took, extend := c.d.take(c.rng, c.rng.IntN(4)), c.d.take(c.rng, c.rng.IntN(2))
+	extend = slices.DeleteFunc(extend, func(l storage.Leased) bool {
+		return slices.ContainsFunc(took, func(o storage.Leased) bool { return o.Lease == l.Lease })
+	})
 	for _, l := range took {
 		x.Finish = append(x.Finish, c.finish(l))
-		ends = append(ends, l.Lease)
 	}
-	extend := c.d.take(c.rng, c.rng.IntN(2))
-	extend = slices.DeleteFunc(extend, func(l storage.Leased) bool { return slices.Contains(ends, l.Lease) })
-	var tries []int
 	for _, l := range extend {
-		x.Extend, tries = append(x.Extend, l.Lease), append(tries, c.w.sureOf(l.Lease))
+		x.Extend = append(x.Extend, l.Lease)
+	}
+	c.trade(ctx, x, took, extend)
+}
+
+// trade makes an Exchange that ends the leases of took and extends those of extend. It
+// returns how much has happened.
+func (c *caller) trade(ctx context.Context, x storage.Exchange, took, extend []storage.Leased) int {
+	var ends []storage.Lease
+	for i := range x.Finish {
+		ends = append(ends, x.Finish[i].Lease)
+	}
+	var tries []int
+	for _, l := range x.Extend {
+		tries = append(tries, c.w.sureOf(l))
 	}
 	sure := c.w.ending(ends...)
 	began := c.w.begin()
@@ -213,34 +225,41 @@ func (c *caller) exchange() {
 	if c.fails("Exchange", err) {
 		c.w.withdrawn(sure)
 		c.d.put(took...)
-		return
+		return 0
 	}
 	if len(res.Finished) != len(x.Finish) || len(res.Extended) != len(x.Extend) || len(res.Leased) > x.Wanted()+x.Urgent {
 		c.wrong("Exchange of %+v returned %+v", x, res)
-		return
+		return 0
 	}
 	for i, r := range res.Extended {
 		c.w.extended(x.Extend[i], "extending it", r, tries[i])
 	}
 	for i, r := range res.Finished {
-		c.w.ended(x.Finish[i], r, x.Retention, sure[x.Finish[i].Lease])
+		c.w.ended(x.Finish[i], r, x.Retention, sure[ends[i]])
 	}
 	c.w.expires(res.Expired)
 	c.granted(began, c.d, res.Leased)
+	return len(res.Finished) + len(res.Expired) + len(res.Leased)
 }
 
 func (c *caller) reclaim() {
 	ctx, cancel := c.context()
 	defer cancel()
+	c.takeOver(ctx, 1+c.rng.IntN(5))
+}
+
+// takeOver makes a Reclaim, and returns how many leases it has taken.
+func (c *caller) takeOver(ctx context.Context, limit int) int {
 	began := c.w.begin()
-	got, err := c.d.s.Reclaim(ctx, c.now, 0, hold, 1+c.rng.IntN(5))
+	got, err := c.d.s.Reclaim(ctx, c.now, 0, hold, limit)
 	if c.fails("Reclaim", err) {
-		return
+		return 0
 	}
 	c.w.reclaimed(began, c.d, got)
 	for i := range got {
 		c.d.put(got[i].Leased)
 	}
+	return len(got)
 }
 
 // look reads a job and the counts.

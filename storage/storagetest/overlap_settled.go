@@ -156,7 +156,6 @@ func (o *overlap) totals(drained bool) {
 func (o *overlap) drain() {
 	o.now = o.now.Add(time.Hour)
 	c := &caller{overlap: o, d: o.desks[0], rng: o.rng}
-	ctx, s := context.Background(), c.d.s
 	for _, d := range o.desks[1:] {
 		o.w.lapse(d)
 		d.gone.Store(true)
@@ -166,65 +165,20 @@ func (o *overlap) drain() {
 		o.db.Kill(d.s)
 	}
 	o.desks = o.desks[:1]
-	if c.d.offer != nil {
-		c.d.offer.Close()
-	}
-	if o.has["holds"] {
-		for _, q := range []string{"a", "b"} {
-			over := o.w.releasing(storage.Lane{Queue: q, Kind: "x"})
-			_, err := s.Release(ctx, o.now, storage.Lane{Queue: q, Kind: "x"}, storage.HoldPaused)
-			over()
-			o.must(err)
+	o.unlock(c.d)
+	for idle := 0; idle < 3 && !o.over.Load(); idle++ {
+		happened := c.takeOver(context.Background(), 1000)
+		x := storage.Exchange{LeaseDuration: hold, Retention: kept(time.Hour), Wants: []storage.Want{o.want("", 100)}}
+		if o.has["run_now"] {
+			x.Urgent = 100
 		}
-	}
-	if o.has["throttles"] {
-		o.must(s.Configure(ctx, storage.Lane{Queue: queueSlow}, storage.Settings{storage.SettingStarts: 0}))
-	}
-	if o.has["groups"] {
-		for _, q := range []string{queueGroups, queuePairs} {
-			for _, g := range []string{"g", "h"} {
-				for range 1000 {
-					if _, err := s.SkipHead(ctx, q, g); err != nil {
-						if !errors.Is(err, storage.ErrNotFound) {
-							o.must(err)
-						}
-						break
-					}
-				}
-			}
-		}
-	}
-	for idle := 0; idle < 3 && !o.over.Load(); {
-		began := o.w.begin()
-		got, err := s.Reclaim(ctx, o.now, 0, hold, 1000)
-		o.must(err)
-		o.w.reclaimed(began, c.d, got)
-		for i := range got {
-			c.d.put(got[i].Leased)
-		}
-		x := storage.Exchange{LeaseDuration: hold, Retention: kept(time.Hour), Wants: []storage.Want{o.want("", 100)}, Urgent: 100}
-		var ends []storage.Lease
-		for _, l := range c.d.leases {
-			if !slices.Contains(ends, l.Lease) {
-				ends = append(ends, l.Lease)
-				x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
-			}
-		}
+		took := c.d.leases
 		c.d.leases = nil
-		sure := o.w.ending(ends...)
-		began = o.w.begin()
-		res, err := s.Exchange(ctx, o.now, x)
-		if o.must(err); err != nil {
-			return
+		for _, l := range took {
+			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		}
-		for i, r := range res.Finished {
-			o.w.ended(x.Finish[i], r, x.Retention, sure[x.Finish[i].Lease])
-		}
-		o.w.expires(res.Expired)
-		o.w.leased(began, c.d, res.Leased...)
-		c.d.put(res.Leased...)
-		if idle++; len(res.Leased)+len(got)+len(x.Finish)+len(res.Expired) > 0 {
-			idle = 0
+		if happened+c.trade(context.Background(), x, took, nil) > 0 {
+			idle = -1
 		}
 	}
 	o.taken.Store(0)
@@ -234,6 +188,38 @@ func (o *overlap) drain() {
 	for _, r := range o.all() {
 		if r.State == storage.Scheduled || r.State == storage.Ready || r.State == storage.Running || r.State == storage.Blocked {
 			o.w.wrong(o.w.at(r.ID), "job %d is %s, and was not leased in the end", r.Key, r.State)
+		}
+	}
+}
+
+// unlock takes away all that keeps jobs from being leased.
+func (o *overlap) unlock(d *desk) {
+	ctx := context.Background()
+	if d.offer != nil {
+		d.offer.Close()
+	}
+	if o.has["throttles"] {
+		o.must(d.s.Configure(ctx, storage.Lane{Queue: queueSlow}, storage.Settings{storage.SettingStarts: 0}))
+	}
+	for _, q := range []string{"a", "b"} {
+		if lane := (storage.Lane{Queue: q, Kind: "x"}); o.has["holds"] {
+			over := o.w.releasing(lane)
+			_, err := d.s.Release(ctx, o.now, lane, storage.HoldPaused)
+			over()
+			o.must(err)
+		}
+	}
+	for _, g := range []string{"g", "h"} {
+		for range 1000 { // as many may be dead
+			if !o.has["groups"] {
+				break
+			}
+			if _, err := d.s.SkipHead(ctx, queueGroups, g); errors.Is(err, storage.ErrNotFound) {
+				break
+			} else if err != nil {
+				o.must(err)
+				break
+			}
 		}
 	}
 }

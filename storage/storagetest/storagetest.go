@@ -1,8 +1,8 @@
 // Package storagetest is the specification of [storage.Store] in the form of
 // tests: each sentence of its comments that can be checked is a case here, in
 // the same words. [Run] runs the cases, [RunRandom] compares a Store with the
-// reference implementation, [Memory], through random histories. [Without] is for
-// a Store that is being built.
+// reference implementation, [Memory], through random histories, and [RunOverlapping]
+// checks calls that overlap. [Without] is for a Store that is being built.
 //
 // All times and readings of monotonic clocks are passed in; nothing sleeps.
 package storagetest
