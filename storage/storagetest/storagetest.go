@@ -98,6 +98,7 @@ func cases() []testCase {
 		redriveCases,
 		resultCases,
 		runNowCases,
+		scriptCases(),
 		scheduleCases,
 		settingCases,
 		shiftCases,
