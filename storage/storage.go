@@ -28,17 +28,11 @@ import (
 // process, by the kernel or the server.
 //
 // Calls that do not overlap in time get the answers that one after the other gives. A call
-// in a transaction of the application lasts until the transaction ends. Between calls that
-// overlap this may differ:
-//
-//   - A lease may pass over jobs that another call is deciding about.
-//   - A cap may be exceeded by what the others insert, see [Capper].
-//   - The order of a group is that of commits, see [Grouper]. A member from a transaction
-//     of the application may be blocked until the next Exchange.
-//
-// These are exact whatever overlaps: a unique key has one holder, a job has one lease, no
-// more members of a group are ready or running than its limit, and each token of [Starts]
-// is taken once.
+// in a transaction of the application lasts until that ends. Between calls that overlap, a
+// lease may pass over jobs that another call is deciding about, and a cap may be exceeded by
+// what the others insert. The order of a group is that of commits, and a member from a
+// transaction of the application may be blocked until the next Exchange. These are exact
+// whatever overlaps: holders of unique keys, limits of groups, tokens, and one lease a job.
 //
 // Job keys and lease tokens are positive and rise from each call to the calls
 // that begin after it; there may be gaps. Neither is ever reused, also not after

@@ -9,6 +9,9 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+// exact is what holds whatever overlaps.
+const exact = "These are exact whatever overlaps: holders of unique keys, limits of groups, tokens, and one lease a job."
+
 // inTurns is what all cases of this file come back to: what has overlapped leaves nothing
 // behind.
 const inTurns = "Calls that do not overlap in time get the answers that one after the other gives."
@@ -93,8 +96,8 @@ func (c *crowd) members(limit int) {
 }
 
 var concurrentCases = []testCase{
-	{"concurrent_lease", `a job has one lease
-A lease may pass over jobs that another call is deciding about.
+	{"concurrent_lease", exact + `
+a lease may pass over jobs that another call is deciding about
 ` + inTurns, func(f *fixture) {
 		c := newCrowd(f)
 		c.put(c.desks[0], times(6, newJob())...)
@@ -111,7 +114,7 @@ A lease may pass over jobs that another call is deciding about.
 		}
 	}},
 
-	{"concurrent_finish", `a job has one lease`, func(f *fixture) {
+	{"concurrent_finish", exact, func(f *fixture) {
 		l := f.run(f.s)
 		c := newCrowd(f)
 		results := make([]storage.ItemResult, 6)
@@ -131,8 +134,7 @@ A lease may pass over jobs that another call is deciding about.
 		f.counts(count(storage.Done, 1))
 	}},
 
-	{"concurrent_key", `These are exact whatever overlaps: a unique key has one holder
-` + inTurns, func(f *fixture) {
+	{"concurrent_key", exact + "\n" + inTurns, func(f *fixture) {
 		c := newCrowd(f)
 		for range 20 {
 			c.call(6, func(_ int, d *desk) { c.put(d, newJob(unique("a")), newJob(unique("b"))) })
@@ -146,18 +148,17 @@ A lease may pass over jobs that another call is deciding about.
 		f.counts(count(storage.Done, 40))
 	}},
 
-	{"concurrent_group", `The order of a group is that of commits, see [Grouper].
+	{"concurrent_group", `The order of a group is that of commits
 Total is how many of its jobs have come and ended, ever.
-no more members of a group are ready or running than its limit
-` + inTurns, func(f *fixture) { newCrowd(f).members(1) }},
+` + exact + "\n" + inTurns, func(f *fixture) { newCrowd(f).members(1) }},
 
-	{"concurrent_group_limit", `no more members of a group are ready or running than its limit`, func(f *fixture) {
+	{"concurrent_group_limit", exact, func(f *fixture) {
 		f.groupLimit(2, storage.BlockDead)
 		newCrowd(f).members(2)
 	}},
 
-	{"concurrent_group_tx", `A call in a transaction of the application lasts until the transaction ends.
-A member from a transaction of the application may be blocked until the next Exchange.`, func(f *fixture) {
+	{"concurrent_group_tx", `A call in a transaction of the application lasts until that ends.
+a member from a transaction of the application may be blocked until the next Exchange.`, func(f *fixture) {
 		f.transacts(f.s)
 		c := newCrowd(f)
 		const each = 6
@@ -189,8 +190,7 @@ A member from a transaction of the application may be blocked until the next Exc
 		f.counts(count(storage.Done, 3*each))
 	}},
 
-	{"concurrent_tokens", `each token of [Starts] is taken once
-` + inTurns, func(f *fixture) {
+	{"concurrent_tokens", exact + "\n" + inTurns, func(f *fixture) {
 		const burst = 7
 		f.throttle(wholeQueue, 1, time.Second, burst)
 		c := newCrowd(f)
@@ -213,7 +213,7 @@ A member from a transaction of the application may be blocked until the next Exc
 		}
 	}},
 
-	{"concurrent_cap", `A cap may be exceeded by what the others insert, see [Capper].
+	{"concurrent_cap", `a cap may be exceeded by what the others insert.
 ` + inTurns, func(f *fixture) {
 		const most, callers = 5, 6
 		f.caps(wholeQueue, most, 0, storage.Refuse)
