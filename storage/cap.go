@@ -10,19 +10,8 @@ import (
 // ErrQueueFull is what a [QueueFullError] is.
 var ErrQueueFull = errors.New("errand: queue is full")
 
-const (
-	// JobOverhead is how many bytes a job that waits counts for, beside its args and
-	// headers.
-	JobOverhead = 128
-	// EvictLimit is how many jobs a call deletes at most to make room.
-	EvictLimit = 1000
-	// EvictSearch is how many scheduled jobs are looked at for that.
-	EvictSearch = 10_000
-	// DeadEvictLimit is how many dead letters an Exchange deletes at most.
-	DeadEvictLimit = 100
-	// DeadEvictSearch is how many dead letters an Exchange looks at for that.
-	DeadEvictSearch = 1000
-)
+// JobOverhead is how many bytes a job that waits counts for, beside its args and headers.
+const JobOverhead = 128
 
 // Evicted is a job that was deleted to make room.
 type Evicted struct {
@@ -93,11 +82,11 @@ func (e *QueueFullError) Is(target error) bool { return target == ErrQueueFull }
 //
 // An evicted job is deleted for good, with all that belongs to it; its unique key is
 // free. Ready jobs go first, in the order of their due times, then of their keys. Then go
-// scheduled ones in the same order, if they are among the [EvictSearch] jobs of the
-// database that are due first. These stay: jobs that hold a key with [UniqueForever],
-// members of groups, and jobs that the answers of the same call name, inserted, replaced
-// or kept. A call refuses the job if it would have to look at more than [EvictLimit] jobs:
-// those that it evicts, and those that stay.
+// scheduled ones in the same order, of a bounded number of those in the database that are
+// due first. These stay: jobs that hold a key with [UniqueForever], members of groups, and
+// jobs that the answers of the same call name, inserted, replaced or kept. A call looks at
+// a bounded number of jobs: those that it evicts, and those that stay. It refuses the job
+// if that does not make room.
 type WhenFull uint8
 
 const (
@@ -143,8 +132,8 @@ func (w *WhenFull) UnmarshalText(text []byte) error {
 // only that many are left. The earliest deaths go first, and of the same time the lower
 // keys. These stay: those that died in the same Exchange, and those that block other jobs
 // of their group. The caps of kinds in queues apply first, then those of queues, then
-// that of the database. An Exchange deletes at most [DeadEvictLimit] for all of them, and
-// looks at [DeadEvictSearch] at most; what is left over goes once the next job dies.
+// that of the database. An Exchange looks at a bounded number for all of them, and
+// deletes a bounded number; what is left over goes once the next job dies.
 type WhenDeadFull uint8
 
 const (

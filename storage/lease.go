@@ -49,11 +49,12 @@ type Exchange struct {
 	// NextDue says when to ask again.
 	//
 	// If an N is positive, due scheduled jobs of the lanes that match a Want are made
-	// ready before: all of them, or at least the earliest 1,000. Then jobs of these lanes
-	// end that have passed their StartBy or Deadline, see [ExpiredJob]: all of them, or at
-	// least 250. A Store that is no [Promoter] does both for the jobs of all lanes. No job
-	// is leased at its StartBy or Deadline or later: it ends instead, and counts for its
-	// Want.
+	// ready before: all of them, or a bounded number of the earliest. Then jobs of these
+	// lanes end that have passed their StartBy or Deadline, see [ExpiredJob]: all of them,
+	// or a bounded number. If some are left, NextDue is not after now, and the next
+	// Exchange gets further. A Store that is no [Promoter] does both for the jobs of all
+	// lanes. No job is leased at its StartBy or Deadline or later: it ends instead, and
+	// counts for its Want.
 	Wants []Want
 	// Follow, if not nil, returns what to enqueue when a job dies at its StartBy or
 	// Deadline, in the same transaction; nil for nothing. It must not call the Store.

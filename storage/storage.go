@@ -3,8 +3,9 @@
 // A [Store] is small and semantic: it moves jobs between their states in
 // batches, one transaction a call, and knows nothing of handlers or policies.
 // Time is always passed in; a store reads no clock, though it may have one that others
-// read, see [Clocked]. Package storagetest holds the suite that every Store must pass: each
-// sentence of the comments below that can be checked is a case there, in the same words.
+// read, see [Clocked]. Of what is bounded here each store says how much it does in a call.
+// Package storagetest holds the suite that every Store must pass: each sentence of the
+// comments below that can be checked is a case there, in the same words.
 package storage
 
 import (

@@ -20,8 +20,15 @@ UNION ALL SELECT ended_at, id, options FROM main.errand_dead WHERE lane = ?3 AND
 	sqlCountDead = `SELECT COALESCE(SUM(n), 0) FROM main.errand_number WHERE id >= 32 AND id % 32 = 6`
 )
 
+const (
+	// deadEvictLimit is how many dead letters an exchange deletes at most, and
+	// deadEvictSearch how many it looks at for that.
+	deadEvictLimit  = 100
+	deadEvictSearch = 1000
+)
+
 // deadPage is the LIMIT of sqlOldestDead and sqlOldestDeadOf.
-const deadPage = storage.DeadEvictLimit + 10
+const deadPage = deadEvictLimit + 10
 
 // droppedNumber is the number of a lane that says how many of its dead letters were
 // evicted.
@@ -104,13 +111,13 @@ func (u *undertaker) scope(scope storage.Lane, lanes []int64, most int64, full s
 	}
 	over := n - most
 	after := victim{due: -forever}
-	for full == storage.EvictDead && over > 0 && u.evicted < storage.DeadEvictLimit && u.looks < storage.DeadEvictSearch {
+	for full == storage.EvictDead && over > 0 && u.evicted < deadEvictLimit && u.looks < deadEvictSearch {
 		page, err := u.page(scope, lanes, after)
 		if err != nil {
 			return err
 		}
 		for _, d := range page {
-			if over <= 0 || u.evicted == storage.DeadEvictLimit || u.looks == storage.DeadEvictSearch {
+			if over <= 0 || u.evicted == deadEvictLimit || u.looks == deadEvictSearch {
 				break
 			}
 			u.looks++

@@ -17,6 +17,13 @@ ORDER BY due_at, id LIMIT 100`
 	sqlHeldForever = `SELECT COUNT(*) FROM main.errand_unique WHERE key = ?1 AND slot = 0 AND job = ?2 AND until = 9223372036854775807`
 )
 
+const (
+	// evictLimit is how many jobs a call looks at to make room, and evictSearch how many
+	// scheduled jobs it looks for them among.
+	evictLimit  = 1000
+	evictSearch = 10_000
+)
+
 // scheduledPage is the LIMIT of sqlNextScheduled.
 const scheduledPage = 100
 
@@ -85,7 +92,7 @@ func (m *room) take(s *capScope, e *evictor, priority int) (*victim, error) {
 		e.ready.skip()
 		return &c, nil
 	}
-	for (len(e.scheduled) == 0 || e.lowest) && e.searched < storage.EvictSearch {
+	for (len(e.scheduled) == 0 || e.lowest) && e.searched < evictSearch {
 		if err := m.search(s, e); err != nil {
 			return nil, err
 		}
@@ -110,9 +117,9 @@ func (m *room) search(s *capScope, e *evictor) error {
 		}
 	})
 	if e.searched += n; n < scheduledPage {
-		e.searched = storage.EvictSearch
+		e.searched = evictSearch
 	}
-	if e.lowest && e.searched >= storage.EvictSearch {
+	if e.lowest && e.searched >= evictSearch {
 		slices.SortFunc(e.scheduled, func(a, b victim) int { return a.compare(b, true) })
 	}
 	return err
@@ -128,7 +135,7 @@ func (m *room) next(s *capScope, when storage.WhenFull, priority int, besides []
 	if err != nil {
 		return nil, err
 	}
-	for m.looked < storage.EvictLimit {
+	for m.looked < evictLimit {
 		c, err := m.take(s, e, priority)
 		if c == nil || err != nil {
 			return nil, err

@@ -122,6 +122,11 @@ func (o *Options) validate() error {
 // [storage.Peers], [storage.Scheduler], [storage.Timekeeper], [storage.Backuper],
 // [storage.Publisher], [storage.Topics] and
 // [storage.Compacter].
+//
+// What the contract bounds: an Exchange makes the earliest 1,000 due jobs ready, ends at
+// least 250 at their StartBy or Deadline, looks at 1,000 dead letters to make room and deletes
+// 100 of them. A call that makes room for jobs looks at 1,000, and for scheduled ones among
+// the 10,000 that are due first.
 type Store struct {
 	path string
 	info os.FileInfo // of the database, for the files beside it

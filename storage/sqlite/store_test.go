@@ -123,6 +123,11 @@ func (d *db) number(text string, args ...any) (n int64) {
 	return n
 }
 
+// Bounds are those that the comment of [sqlite.Store] says.
+func (d *db) Bounds() storagetest.Bounds {
+	return storagetest.Bounds{Promoted: 1000, Expired: 250, Evicted: 1000, Scheduled: 10_000, DeadEvicted: 100, DeadLooked: 1000}
+}
+
 func (d *db) Invariants(t testing.TB) {
 	t.Helper()
 	raw := d.raw()

@@ -167,6 +167,10 @@ var capFaults = []fault{
 	})},
 	{"what was replaced goes for the next", "cap_evict_named", oneByOne},
 	{"those that were evicted are forgotten", "cap_evict_stays", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Evicted = 0 })},
+	{"fewer jobs are looked at than the bound", "cap_evict_limit", bounding(func(b *Bounds) { b.Evicted = 3 })},
+	{"fewer scheduled jobs are looked at than the bound", "cap_evict_scheduled", bounding(func(b *Bounds) { b.Scheduled = 3 })},
+	{"any number of scheduled jobs is looked at", "cap_evict_scheduled", bounding(func(b *Bounds) { b.Scheduled = 0 })},
+	{"fewer dead letters are evicted than the bound", "cap_dead_limit", bounding(func(b *Bounds) { b.DeadEvicted = 3 })},
 	{"any number is evicted", "cap_evict_limit", enqueuing(func(m *Memory, jobs []storage.NewJob) func() {
 		e := m.newEvictions()
 		if len(jobs) == 1 && m.makeRoom(&jobs[0], e) != nil {

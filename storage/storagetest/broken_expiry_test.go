@@ -164,6 +164,7 @@ var expiryFaults = []fault{
 		}
 		return h
 	}},
+	{"fewer end than the bound", "expiry_step", bounding(func(b *Bounds) { b.Expired = 3 })},
 	{"NextDue passes windows by", "expiry_next_due", func(in *instance) storage.Store {
 		h := sound(in)
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {

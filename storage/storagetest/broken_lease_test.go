@@ -15,6 +15,12 @@ var leaseFaults = []fault{
 			current(m, &x.Finish[i].Lease)
 		}
 	})},
+	{"fewer due jobs are made ready than the bound", "lease_promotion", bounding(func(b *Bounds) { b.Promoted = 3 })},
+	{"NextDue passes due jobs by", "lease_promotion", after(func(_ *Memory, now time.Time, _ storage.Exchange, res *storage.ExchangeResult) {
+		if !res.NextDue.After(now) {
+			res.NextDue = time.Time{}
+		}
+	})},
 	{"follower of a death enqueued whatever the outcome", "outcome_dead_then", following(func(f *storage.Finish) bool { return f.Outcome != storage.OutcomeDead })},
 	{"follower of a death forgotten", "outcome_dead_then", before(func(_ *Memory, x *storage.Exchange) {
 		for i := range x.Finish {

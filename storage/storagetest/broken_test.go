@@ -214,6 +214,27 @@ func before(f func(m *Memory, x *storage.Exchange)) func(in *instance) storage.S
 	}
 }
 
+// bounding has f change the bounds while a call adds or leases: they are not as DB says.
+func bounding(f func(b *Bounds)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h, was := sound(in), in.m.Bounds()
+		set := func(b Bounds) { in.m.locked(func() { in.m.bounds = b }) }
+		other := was
+		f(&other)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			set(other)
+			defer set(was)
+			return in.Enqueue(ctx, now, jobs)
+		}
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			set(other)
+			defer set(was)
+			return in.Exchange(ctx, now, x)
+		}
+		return h
+	}
+}
+
 // leasing has f change what jobs look like while some are leased.
 func leasing(f func(j *job), undo func(j *job, was storage.Record)) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {

@@ -26,6 +26,15 @@ func (f *fixture) deadCap(lane storage.Lane, most int64, full storage.WhenDeadFu
 	f.configure(f.s, lane, storage.Settings{storage.SettingMaxDead: most, storage.SettingWhenDeadFull: int64(full)})
 }
 
+// bound returns a bound of the database, or skips the case if it has none.
+func (f *fixture) bound(n int) int {
+	f.Helper()
+	if n == 0 {
+		f.Skip("the store has no such bound")
+	}
+	return n
+}
+
 // refused checks that jobs are refused together, and that nothing has changed.
 func (f *fixture) refused(what string, s storage.Store, want *storage.QueueFullError, jobs ...storage.NewJob) {
 	f.Helper()
@@ -267,22 +276,36 @@ Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		f.left("those that run stay", all, 1, 2, 4, 5, 6, 7)
 	}},
 
-	{"cap_evict_limit", `A call refuses the job if it would have to look at more than [EvictLimit] jobs: those that it evicts, and those that stay.`, func(f *fixture) {
+	{"cap_evict_limit", `A call looks at a bounded number of jobs: those that it evicts, and those that stay. It refuses the job if that does not make room.`, func(f *fixture) {
+		most := f.bound(f.db.Bounds().Evicted)
 		f.caps(wholeQueue, 0, 0, storage.EvictOldest)
-		f.add(times(storage.EvictLimit+1, newJob(empty))...)
-		n := int64(storage.EvictLimit + 1)
+		f.add(times(most+1, newJob(empty))...)
+		n := int64(most + 1)
 		full := &storage.QueueFullError{Queue: queue, MaxBytes: n * overhead, Jobs: n, Bytes: n * overhead, WhenFull: storage.EvictOldest}
 		f.caps(wholeQueue, 0, full.MaxBytes, storage.EvictOldest)
-		f.refused("one that takes the place of too many", f.s, full, newJob(sized(1000*overhead)))
-		f.add(newJob(sized(999 * overhead)))
+		f.refused("one that takes the place of too many", f.s, full, newJob(sized(most*overhead)))
+		f.add(newJob(sized((most - 1) * overhead)))
 		var jobs []storage.NewJob
-		for i := range storage.EvictLimit {
+		for i := range most {
 			jobs = append(jobs, newJob(lane("b", kind), unique(strconv.Itoa(i)), forever))
 		}
 		f.add(append(jobs, newJob(lane("b", kind)))...)
 		f.caps(storage.Lane{Queue: "b"}, n, 0, storage.EvictOldest)
 		full = &storage.QueueFullError{Queue: "b", MaxJobs: n, Jobs: n, Bytes: n * (int64(len(newJob().Args)) + overhead), WhenFull: storage.EvictOldest}
 		f.refused("one behind many that stay", f.s, full, newJob(lane("b", kind)))
+	}},
+
+	{"cap_evict_scheduled", `Then go scheduled ones in the same order, of a bounded number of those in the database that are due first.`, func(f *fixture) {
+		most := f.bound(f.db.Bounds().Scheduled)
+		b := func(n *storage.NewJob) { n.Queue, n.DueAt = "b", f.now.Add(2*time.Hour) }
+		f.add(newJob(b))
+		f.add(times(most-1, newJob(delay(time.Hour)))...)
+		f.caps(storage.Lane{Queue: "b"}, 1, 0, storage.EvictOldest)
+		f.add(newJob(b)) // in place of the other
+		f.counts(storage.Count{Queue: "b", Kind: kind, State: storage.Scheduled, N: 1}, count(storage.Scheduled, int64(most-1)))
+		f.add(newJob(delay(time.Hour)))
+		full := &storage.QueueFullError{Queue: "b", MaxJobs: 1, Jobs: 1, Bytes: int64(len(newJob().Args)) + overhead, WhenFull: storage.EvictOldest}
+		f.refused("in place of one that is due too late", f.s, full, newJob(b))
 	}},
 
 	{"cap_min_free", `While less than [SettingMinFree] of the queue or the database is free, a job has room only if its priority is above [SettingMinFreePriority] of the same. Else it is refused, whatever WhenFull is.
@@ -385,8 +408,8 @@ The caps of kinds in queues apply first, then those of queues, then that of the 
 		f.left("of the database", all, 0, 5)
 	}},
 
-	{"cap_dead_limit", `An Exchange deletes at most [DeadEvictLimit] for all of them, and looks at [DeadEvictSearch] at most; what is left over goes once the next job dies.`, func(f *fixture) {
-		f.buryAll(slices.Repeat([]string{"no"}, storage.DeadEvictLimit+5))
+	{"cap_dead_limit", `An Exchange looks at a bounded number for all of them, and deletes a bounded number; what is left over goes once the next job dies.`, func(f *fixture) {
+		f.buryAll(slices.Repeat([]string{"no"}, f.bound(f.db.Bounds().DeadEvicted)+5))
 		f.deadCap(wholeQueue, 1, storage.EvictDead)
 		for _, want := range []int64{6, 1} {
 			f.later(time.Second)

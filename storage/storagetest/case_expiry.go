@@ -213,9 +213,11 @@ StartBy is zero too if an attempt has begun before.`, func(f *fixture) {
 		}
 	}},
 
-	{"expiry_step", `Then jobs of these lanes end that have passed their StartBy or Deadline, see [ExpiredJob]: all of them, or at least 250.
+	{"expiry_step", `Then jobs of these lanes end that have passed their StartBy or Deadline, see [ExpiredJob]: all of them, or a bounded number.
+If some are left, NextDue is not after now, and the next Exchange gets further.
 NextDue is now if a job that was to be leased has ended, or if more jobs are past their StartBy or Deadline.`, func(f *fixture) {
-		const n = 600
+		most := within(250, f.db.Bounds().Expired)
+		n := most*2 + most*2/5
 		f.add(times(n, newJob(startWithin(time.Second)))...)
 		last := f.add(newJob())[0]
 		f.later(time.Second)
@@ -226,7 +228,7 @@ NextDue is now if a job that was to be leased has ended, or if more jobs are pas
 				f.order("leased", leasedIDs(res.Leased), []storage.ID{last})
 				break
 			}
-			if len(res.Expired) < 250 && ended < n || !res.NextDue.Equal(f.now) {
+			if len(res.Expired) < most && ended < n || !res.NextDue.Equal(f.now) {
 				f.Fatalf("an exchange ended %d jobs, of %d in all, and is due again at %v", len(res.Expired), ended, res.NextDue)
 			}
 		}
@@ -238,7 +240,7 @@ NextDue is now if a job that was to be leased has ended, or if more jobs are pas
 		f.later(2 * time.Second)
 		for ended = 0; ended < n; {
 			res := f.exchange(f.s, storage.Exchange{Wants: wants(1)})
-			if ended += len(res.Expired); ended < n && (len(res.Expired) < 250 || !res.NextDue.Equal(f.now)) {
+			if ended += len(res.Expired); ended < n && (len(res.Expired) < most || !res.NextDue.Equal(f.now)) {
 				f.Fatalf("an exchange ended %d jobs elsewhere, of %d in all, and is due again at %v", len(res.Expired), ended, res.NextDue)
 			}
 		}

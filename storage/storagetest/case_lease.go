@@ -142,8 +142,10 @@ A job due at or before now becomes ready, one due later scheduled, unless its gr
 		f.order("leased when due", leasedIDs(f.lease(f.s, 1)), id)
 	}},
 
-	{"lease_promotion", `If an N is positive, due scheduled jobs of the lanes that match a Want are made ready before: all of them, or at least the earliest 1,000.`, func(f *fixture) {
-		const n = 1300
+	{"lease_promotion", `If an N is positive, due scheduled jobs of the lanes that match a Want are made ready before: all of them, or a bounded number of the earliest.
+If some are left, NextDue is not after now, and the next Exchange gets further.`, func(f *fixture) {
+		most := within(1000, f.db.Bounds().Promoted)
+		n := most + most*3/10 + 1
 		var jobs []storage.NewJob
 		for i := range n {
 			// The last enqueued is due first.
@@ -153,11 +155,13 @@ A job due at or before now becomes ready, one due later scheduled, unless its gr
 		slices.Reverse(ids)
 		f.later(2 * time.Hour)
 		f.exchange(f.s, storage.Exchange{})
-		f.counts(count(storage.Scheduled, n))
-		got := leasedIDs(f.lease(f.s, 1000))
-		f.order("leased", got, ids[:1000])
-		got = leasedIDs(f.lease(f.s, 1000))
-		f.order("leased then", got, ids[1000:])
+		f.counts(count(storage.Scheduled, int64(n)))
+		res := f.exchange(f.s, storage.Exchange{Wants: wants(most)})
+		f.order("leased", leasedIDs(res.Leased), ids[:most])
+		if left := n - within(n, f.db.Bounds().Promoted); left > 0 && (res.NextDue.IsZero() || res.NextDue.After(f.now)) {
+			f.Errorf("with jobs left that are due NextDue is %v", res.NextDue)
+		}
+		f.order("leased then", leasedIDs(f.lease(f.s, most)), ids[most:])
 	}},
 
 	{"lease_promotion_others", `A Store that is no [Promoter] does both for the jobs of all lanes.`, func(f *fixture) {

@@ -52,6 +52,7 @@ type data struct {
 	mark      time.Time              // latest that a write was given
 	shifting  bool
 	topics    topics
+	bounds    Bounds
 }
 
 // lasted are the last numbers that were given.
@@ -61,8 +62,8 @@ type lasted struct{ lastKey, lastToken, lastCause int64 }
 // is small so that a caller who forgets to ask for the next step is found out.
 const bulkStep = 100
 
-// promoteStep is how many scheduled jobs one exchange makes ready.
-const promoteStep = 1000
+// modelBounds are small for the same reason.
+var modelBounds = Bounds{Promoted: 100, Expired: 50, Evicted: 120, Scheduled: 1200, DeadEvicted: 20, DeadLooked: 200}
 
 // job is a job in any state.
 type job struct {
@@ -125,7 +126,15 @@ func NewMemory() *Memory {
 		numbers:   map[storage.Lane]int64{},
 		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},
+		bounds:    modelBounds,
 	}}
+}
+
+// Bounds implements [DB].
+func (m *Memory) Bounds() Bounds {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.bounds
 }
 
 // Open returns another instance on the database. It implements all optional

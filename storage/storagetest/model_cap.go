@@ -3,6 +3,7 @@ package storagetest
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -108,7 +109,7 @@ func (m *Memory) makeRoom(n *storage.NewJob, e *evictions) *storage.QueueFullErr
 			victims = slices.DeleteFunc(victims, func(j *job) bool { return slices.Contains(out, j) })
 			var j *job
 			for j == nil {
-				if len(victims) == 0 || !e.looked[victims[0].Key] && len(e.looked) == storage.EvictLimit {
+				if len(victims) == 0 || !e.looked[victims[0].Key] && len(e.looked) == within(math.MaxInt, m.bounds.Evicted) {
 					return f
 				}
 				e.looked[victims[0].Key] = true
@@ -142,7 +143,7 @@ func (m *Memory) victims(f *storage.QueueFullError, priority int, e *evictions) 
 		return byDue(a, b)
 	}
 	scheduled := m.waitingIn("", storage.Scheduled, byDue)
-	scheduled = scheduled[:min(len(scheduled), storage.EvictSearch)]
+	scheduled = scheduled[:within(len(scheduled), m.bounds.Scheduled)]
 	scheduled = slices.DeleteFunc(scheduled, func(j *job) bool { return f.Queue != "" && j.Queue != f.Queue })
 	slices.SortFunc(scheduled, order)
 	all := slices.Concat(m.waitingIn(f.Queue, storage.Ready, order), scheduled)
@@ -187,7 +188,7 @@ func (m *Memory) evictDead() *evictions {
 		rank := func(l storage.Lane) int { return min(len(l.Queue), 1) + min(len(l.Kind), 1) }
 		return cmp.Or(rank(b)-rank(a), a.Compare(b))
 	})
-	looked := 0
+	evicts, looks := within(math.MaxInt, m.bounds.DeadEvicted), within(math.MaxInt, m.bounds.DeadLooked)
 	for _, lane := range all {
 		s := m.settings[lane]
 		if s[storage.SettingMaxDead] <= 0 || storage.WhenDeadFull(s[storage.SettingWhenDeadFull]) != storage.EvictDead {
@@ -198,10 +199,10 @@ func (m *Memory) evictDead() *evictions {
 		}, func(a, b *job) int { return cmp.Or(byEnd(a, b), byKey(a, b)) })
 		over := len(dead) - int(s[storage.SettingMaxDead])
 		for _, j := range dead {
-			if over <= 0 || len(e.jobs) == storage.DeadEvictLimit || looked == storage.DeadEvictSearch {
+			if over <= 0 || len(e.jobs) == evicts || looks == 0 {
 				break
 			}
-			if looked++; j.blocks || slices.Contains(m.graves.died, j) {
+			if looks--; j.blocks || slices.Contains(m.graves.died, j) {
 				continue
 			}
 			of := storage.Lane{Queue: j.Queue, Kind: j.Kind}

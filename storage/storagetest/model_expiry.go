@@ -81,13 +81,14 @@ func (m *Memory) expire(now time.Time, j *job, e storage.ExpiredJob, x *storage.
 	}
 }
 
-// sweep ends the jobs that wait and are too late, of those that match.
+// sweep ends jobs that wait and are too late, of those that match.
 func (m *Memory) sweep(now time.Time, x *storage.Exchange, match func(*job) bool) (ended []storage.ExpiredJob) {
 	late := func(j *job) bool {
 		over, _ := j.over(now)
 		return over && !j.windows.open && match(j)
 	}
-	for _, j := range m.where(late, byKey) {
+	all := m.where(late, byKey)
+	for _, j := range all[:within(len(all), m.bounds.Expired)] {
 		_, e := j.over(now)
 		m.expire(now, j, e, x)
 		ended = append(ended, e)

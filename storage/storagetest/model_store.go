@@ -200,6 +200,9 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 				res.NextDue = until
 			}
 		}
+		if end := m.nextEnd(in.reach(x.Wants)); !end.IsZero() && end.Before(now) { // it has passed
+			res.NextDue = now
+		}
 	}
 	if len(holds) > 0 {
 		event = &storage.Event{Holds: holds} // due at once
@@ -315,10 +318,11 @@ func entry(n storage.NewFailure, attempt int, at time.Time, by string) storage.F
 // promote makes due scheduled jobs ready, of those that match.
 func (m *Memory) promote(now time.Time, match func(*job) bool) {
 	due := m.where(func(j *job) bool { return j.State == storage.Scheduled && !j.DueAt.After(now) && match(j) }, byDue)
-	for _, j := range due[:min(len(due), promoteStep)] {
+	due = due[:within(len(due), m.bounds.Promoted)]
+	for _, j := range due {
 		j.State = storage.Ready
 	}
-	m.findPlaces(due[:min(len(due), promoteStep)]...)
+	m.findPlaces(due...)
 }
 
 // Reclaim implements [storage.Store].

@@ -101,6 +101,7 @@ func newHistory(t *rapid.T, real DB) *history {
 		now:    time.Date(2026, 3, 4, 5, 6, 7, 891_011_000, time.UTC),
 		byReal: map[storage.ID]storage.ID{}, tokens: map[int64]storage.Lease{}, revisions: map[string][]revision{},
 	}
+	h.model.bounds = real.Bounds()
 	h.open()
 	h.open()
 	return h

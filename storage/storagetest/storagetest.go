@@ -34,6 +34,29 @@ type DB interface {
 	// exactly one table, the kept counts equal the real ones, no two live
 	// leases have one token, the file is sound.
 	Invariants(t testing.TB)
+	// Bounds returns how much one call does where the contract says that it is bounded.
+	Bounds() Bounds
+}
+
+// Bounds are how much one call does. What is zero has no bound.
+type Bounds struct {
+	// Promoted is how many due jobs an Exchange makes ready, and Expired how many it ends at
+	// their StartBy or Deadline, of those that it does not lease.
+	Promoted, Expired int
+	// Evicted is how many jobs a call looks at to make room, and Scheduled how many scheduled
+	// jobs it looks for them among.
+	Evicted, Scheduled int
+	// DeadEvicted is how many dead letters an Exchange deletes to make room, and DeadLooked
+	// how many it looks at.
+	DeadEvicted, DeadLooked int
+}
+
+// within returns how many of n are in a bound.
+func within(n, bound int) int {
+	if bound == 0 {
+		return n
+	}
+	return min(n, bound)
 }
 
 var _ DB = (*Memory)(nil)

@@ -51,6 +51,19 @@ func TestLossy_random(t *testing.T) {
 	RunRandom(t, func(*testing.T) DB { return NewLossy() })
 }
 
+// The cases know no bounds but those that the database tells.
+func TestMemory_bounds(t *testing.T) {
+	for name, b := range map[string]Bounds{"none": {}, "small": {10, 10, 10, 10, 10, 10}} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, func(*testing.T) DB {
+				m := NewMemory()
+				m.bounds = b
+				return m
+			})
+		})
+	}
+}
+
 type bareDB struct{ *Memory }
 
 func (b bareDB) Open() storage.Store { return b.OpenBare() }
