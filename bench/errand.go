@@ -25,7 +25,7 @@ type (
 func (work) Kind() string  { return "work" }
 func (other) Kind() string { return "other" }
 
-func openErrand(ctx context.Context, s setup) (system, error) {
+func errandOptions(s setup) *errand.Options {
 	o := &errand.Options{
 		Policy: policy.Policy{Retries: s.retries, NoDelayRetries: s.retries},
 		Queues: map[string]errand.QueueOptions{"default": {MaxDeaths: -1}}, // where workloads let jobs die
@@ -37,7 +37,11 @@ func openErrand(ctx context.Context, s setup) (system, error) {
 	if !s.keep {
 		o.Retention = -1
 	}
-	q, err := errand.Open(ctx, s.path, o)
+	return o
+}
+
+func openErrand(ctx context.Context, s setup) (system, error) {
+	q, err := errand.Open(ctx, s.path, errandOptions(s))
 	if err != nil {
 		return nil, err
 	}

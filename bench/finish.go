@@ -93,7 +93,7 @@ func (e *errandQueue) WorkTx(ctx context.Context, n, perCall int, note string, d
 }
 
 // WorkTx ignores perCall: the open part of River has no batches on SQLite.
-func (q *riverQueue) WorkTx(ctx context.Context, _, _ int, note string, done func(*job)) error {
+func (q *riverSQLite) WorkTx(ctx context.Context, _, _ int, note string, done func(*job)) error {
 	return q.work(ctx, func(ctx context.Context, j *river.Job[riverArgs]) error {
 		err := inTx(ctx, q.db, func(tx *sql.Tx) error {
 			if _, err := tx.ExecContext(ctx, sqlOrder, note); err != nil {

@@ -98,8 +98,8 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 func lists() string {
 	var b strings.Builder
 	b.WriteString("\nSystems:\n")
-	for _, e := range systems {
-		fmt.Fprintf(&b, "  %-14s %s", e.name, e.about)
+	for _, e := range allSystems() {
+		fmt.Fprintf(&b, "  %-20s %s", e.name, e.about)
 		if e.extra {
 			b.WriteString(" (extra)")
 		}

@@ -24,7 +24,7 @@ func TestRun_measuresEachWorkloadOfEachSystem(t *testing.T) {
 		t.Skip("takes half a minute")
 	}
 	var out bytes.Buffer
-	all := strings.Join(systemNames(), ",")
+	all := strings.Join(namesOf(systems), ",")
 	if err := run(t.Context(), []string{"-json", "-rounds", "1", "-scale", "0.002", "-dir", t.TempDir(), "-systems", all}, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}

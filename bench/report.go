@@ -113,7 +113,7 @@ func across(samples []sample, s side) summary {
 // bestPeer returns the peer with the highest median rate, "" if none was measured.
 func bestPeer(samples []sample, w workload) (best string) {
 	most := 0.0
-	for _, e := range systems {
+	for _, e := range allSystems() {
 		if s := across(samples, side{e.name, w.name, figRate}); e.peer && s.n > 0 && s.median > most {
 			best, most = e.name, s.median
 		}

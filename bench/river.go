@@ -9,16 +9,22 @@ import (
 	"time"
 
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riversqlite"
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// riverQueue is River on SQLite: one connection, as its documentation says, WAL
-// as in its own tests, and the settings of its own benchmark.
-type riverQueue struct {
-	db     *sql.DB
-	client *river.Client[*sql.Tx]
+// riverQueue is River on a database whose driver has transactions of type T.
+type riverQueue[T any] struct {
+	client *river.Client[T]
 	worker *riverWorker
+}
+
+// riverSQLite is River on SQLite: one connection, as its documentation says, WAL
+// as in its own tests, and the settings of its own benchmark.
+type riverSQLite struct {
+	riverQueue[*sql.Tx]
+	db *sql.DB
 }
 
 // riverPragmas leave synchronous as the driver has it.
@@ -36,15 +42,19 @@ func openRiver(ctx context.Context, s setup) (system, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &riverQueue{db: db, worker: &riverWorker{}}
-	if err := q.open(ctx, s); err != nil {
+	q := &riverSQLite{db: db}
+	if err := q.open(ctx, riversqlite.New(db), &river.Config{
+		FetchCooldown: riverCooldown, FetchPollInterval: riverPoll,
+		MaxAttempts: s.retries + 1,
+		Queues:      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: riverWorkers}},
+	}); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return q, nil
 }
 
-func (q *riverQueue) open(ctx context.Context, s setup) error {
-	driver := riversqlite.New(q.db)
+// open makes the tables, and a client of cfg with the one worker.
+func (q *riverQueue[T]) open(ctx context.Context, driver riverdriver.Driver[T], cfg *river.Config) error {
 	silent := slog.New(slog.DiscardHandler)
 	m, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: silent})
 	if err != nil {
@@ -53,15 +63,11 @@ func (q *riverQueue) open(ctx context.Context, s setup) error {
 	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return err
 	}
+	q.worker = &riverWorker{}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, q.worker)
-	q.client, err = river.NewClient(driver, &river.Config{
-		FetchCooldown: riverCooldown, FetchPollInterval: riverPoll,
-		Logger:      silent,
-		MaxAttempts: s.retries + 1,
-		Queues:      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: riverWorkers}},
-		Workers:     workers,
-	})
+	cfg.Logger, cfg.Workers = silent, workers
+	q.client, err = river.NewClient(driver, cfg)
 	return err
 }
 
@@ -88,12 +94,12 @@ func riverJob(j *river.Job[riverArgs]) *job {
 	return &job{payload: payload(j.Args), Attempt: j.Attempt}
 }
 
-func (q *riverQueue) Enqueue(ctx context.Context, j newJob) error {
+func (q *riverQueue[T]) Enqueue(ctx context.Context, j newJob) error {
 	_, err := q.client.Insert(ctx, riverArgs(j.payload), nil)
 	return err
 }
 
-func (q *riverQueue) EnqueueMany(ctx context.Context, jobs []newJob) error {
+func (q *riverQueue[T]) EnqueueMany(ctx context.Context, jobs []newJob) error {
 	all := make([]river.InsertManyParams, len(jobs))
 	for i := range jobs {
 		all[i].Args = riverArgs(jobs[i].payload)
@@ -102,7 +108,7 @@ func (q *riverQueue) EnqueueMany(ctx context.Context, jobs []newJob) error {
 	return err
 }
 
-func (q *riverQueue) EnqueueTx(ctx context.Context, j newJob, note string) error {
+func (q *riverSQLite) EnqueueTx(ctx context.Context, j newJob, note string) error {
 	return inTx(ctx, q.db, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, sqlOrder, note); err != nil {
 			return err
@@ -113,11 +119,11 @@ func (q *riverQueue) EnqueueTx(ctx context.Context, j newJob, note string) error
 }
 
 // Work ignores n for the number of River's own benchmark.
-func (q *riverQueue) Work(ctx context.Context, _ int, handle func(context.Context, *job) error) error {
+func (q *riverQueue[T]) Work(ctx context.Context, _ int, handle func(context.Context, *job) error) error {
 	return q.work(ctx, func(ctx context.Context, j *river.Job[riverArgs]) error { return handle(ctx, riverJob(j)) })
 }
 
-func (q *riverQueue) work(ctx context.Context, handle func(context.Context, *river.Job[riverArgs]) error) error {
+func (q *riverQueue[T]) work(ctx context.Context, handle func(context.Context, *river.Job[riverArgs]) error) error {
 	q.worker.mu.Lock()
 	q.worker.handle = handle
 	q.worker.mu.Unlock()
@@ -130,12 +136,14 @@ func (q *riverQueue) work(ctx context.Context, handle func(context.Context, *riv
 	return q.client.Stop(run)
 }
 
-func (q *riverQueue) Left(ctx context.Context) (n int, err error) {
-	err = q.db.QueryRowContext(ctx, `SELECT count(*) FROM river_job
-WHERE state IN ('available', 'pending', 'retryable', 'running', 'scheduled')`).Scan(&n)
+// riverLeft counts the jobs that are not finished.
+const riverLeft = `SELECT count(*) FROM river_job WHERE state IN ('available', 'pending', 'retryable', 'running', 'scheduled')`
+
+func (q *riverSQLite) Left(ctx context.Context) (n int, err error) {
+	err = q.db.QueryRowContext(ctx, riverLeft).Scan(&n)
 	return n, err
 }
 
-func (q *riverQueue) Durability(ctx context.Context) (string, error) { return durability(ctx, q.db) }
+func (q *riverSQLite) Durability(ctx context.Context) (string, error) { return durability(ctx, q.db) }
 
-func (q *riverQueue) Close() error { return q.db.Close() }
+func (q *riverSQLite) Close() error { return q.db.Close() }

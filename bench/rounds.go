@@ -69,7 +69,7 @@ func rounds(ctx context.Context, o options, out, errOut io.Writer) (all []sample
 
 func fitting(from []entry, w workload) (fit []entry) {
 	for _, e := range from {
-		if w.fits(e) {
+		if w.fits(e) && (w.servers || !e.server) {
 			fit = append(fit, e)
 		}
 	}

@@ -87,6 +87,8 @@ type entry struct {
 	peer bool
 	// extra is set for what is measured only if it is asked for by name.
 	extra bool
+	// server is set for systems on a server, which have no file.
+	server bool
 }
 
 var systems = []entry{
@@ -98,16 +100,28 @@ var systems = []entry{
 	{name: "goqite", peer: true, extra: true, open: openGoqite, about: "v0.3.1, the DSN of its README, one connection"},
 }
 
-func findSystem(name string) (entry, error) {
-	i := slices.IndexFunc(systems, func(e entry) bool { return e.name == name })
-	if i < 0 {
-		return entry{}, fmt.Errorf("bench: system %q: must be one of %s", name, strings.Join(systemNames(), ", "))
-	}
-	return systems[i], nil
+// servers are systems on PostgreSQL, which has to be installed: they are measured only if
+// they are asked for by name, and at what needs no file.
+var servers = []entry{
+	{name: "postgres", open: openErrandPostgres, extra: true, server: true, about: "errand on PostgreSQL, which is being built, with its defaults"},
+	{name: "river-postgres", open: openRiverPostgres, peer: true, extra: true, server: true, about: "v0.51.1 on pgx, its defaults, 100 workers"},
+	{name: "river-postgres-tuned", open: openRiverTuned, peer: true, extra: true, server: true, about: "v0.51.1 on pgx, the settings of its own benchmark"},
 }
 
-func systemNames() (names []string) {
-	for _, e := range systems {
+func findSystem(name string) (entry, error) {
+	all := allSystems()
+	i := slices.IndexFunc(all, func(e entry) bool { return e.name == name })
+	if i < 0 {
+		return entry{}, fmt.Errorf("bench: system %q: must be one of %s", name, strings.Join(namesOf(all), ", "))
+	}
+	return all[i], nil
+}
+
+// allSystems returns systems and servers.
+func allSystems() []entry { return slices.Concat(systems, servers) }
+
+func namesOf(all []entry) (names []string) {
+	for _, e := range all {
 		names = append(names, e.name)
 	}
 	return names

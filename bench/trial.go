@@ -115,7 +115,7 @@ func (t *trial) path() string { return filepath.Join(t.Dir, databaseName) }
 func (t *trial) open(ctx context.Context, s setup) (system, error) {
 	s.path = t.path()
 	q, err := t.openAt(ctx, s)
-	if err == nil {
+	if err == nil && !t.entry.server {
 		err = warm(ctx, s.path)
 	}
 	return q, err

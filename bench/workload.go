@@ -19,6 +19,8 @@ type workload struct {
 	run func(ctx context.Context, t *trial) error
 	// stock is what is in the file before, if not nil.
 	stock *stock
+	// servers is set if it needs no file, and is for systems on a server too.
+	servers bool
 	// once is set if the first round is enough.
 	once bool
 	// oneCore is set if it is measured on one core too, see [cores].
@@ -79,15 +81,15 @@ const heldKind = 1
 var workloads = append(base, cores()...)
 
 var base = []workload{
-	{name: "enqueue-1", fits: everyone, run: enqueue{callers: 1, batch: 1, n: 5_000}.run,
+	{name: "enqueue-1", fits: everyone, servers: true, run: enqueue{callers: 1, batch: 1, n: 5_000}.run,
 		about: "one caller, each job one commit"},
-	{name: "enqueue-64", fits: everyone, run: enqueue{callers: 64, batch: 1, bareBatch: 64, n: 12_800}.run,
+	{name: "enqueue-64", fits: everyone, servers: true, run: enqueue{callers: 64, batch: 1, bareBatch: 64, n: 12_800}.run,
 		about: "64 callers, each waits until its job is durable"},
-	{name: "enqueue-batch", fits: everyone, run: enqueue{callers: 1, batch: 1000, n: 40_000}.run,
+	{name: "enqueue-batch", fits: everyone, servers: true, run: enqueue{callers: 1, batch: 1000, n: 40_000}.run,
 		about: "1,000 jobs a call"},
 	{name: "enqueue-tx", fits: queues, run: enqueueTx{n: 5_000}.run,
 		about: "one job and one row of the application in a transaction"},
-	{name: "drain:20k", fits: queues, run: drain{n: 20_000}.run, oneCore: true,
+	{name: "drain:20k", fits: queues, servers: true, run: drain{n: 20_000}.run, oneCore: true,
 		about: "20,000 no-op jobs, 16 workers, deleted when done"},
 	{name: "drain:200k", fits: ownAndRaw, run: drain{n: 200_000}.run,
 		about: "200,000 no-op jobs, 16 workers, deleted when done"},
@@ -107,7 +109,7 @@ var base = []workload{
 		about: "20,000 jobs of 2 ms, 16 workers, each says 20 times how far it has got"},
 	{name: "progress:without", fits: own, run: progress{n: 20_000, steps: 20, step: 100 * time.Microsecond}.run,
 		about: "20,000 jobs of 2 ms, 16 workers, and none says anything"},
-	{name: "drain-kept", fits: keepers, run: drain{n: 20_000, keep: true}.run, oneCore: true,
+	{name: "drain-kept", fits: keepers, servers: true, run: drain{n: 20_000, keep: true}.run, oneCore: true,
 		about: "20,000 no-op jobs, 16 workers, kept when done as by default (raw deletes)"},
 	{name: "failing", fits: ownAndRaw, run: drain{n: 20_000, fails: 2}.run, oneCore: true,
 		about: "20,000 jobs fail twice, are retried at once, and succeed"},

@@ -20,7 +20,7 @@ const required = "ERRAND_CI_POSTGRES"
 
 var (
 	once    sync.Once
-	running *server
+	running *Instance
 	problem error
 	schemas atomic.Int64
 )
@@ -30,19 +30,24 @@ var (
 func Main(m *testing.M) int {
 	defer func() {
 		if running != nil {
-			running.stop()
+			running.Stop()
 		}
 	}()
 	return m.Run()
+}
+
+// DSN returns the settings of a connection.
+func (s *Instance) DSN() string {
+	return fmt.Sprintf("host=%s user=%s dbname=%s", s.dir, superuser, database)
 }
 
 // Server returns the settings of a connection to the server, which it starts if it does
 // not run yet. It skips the test if PostgreSQL is not installed.
 func Server(t testing.TB) string {
 	t.Helper()
-	once.Do(func() { running, problem = start() })
+	once.Do(func() { running, problem = Start("fsync=off", "max_connections=200", "max_wal_size=4GB") })
 	if problem == nil {
-		return fmt.Sprintf("host=%s user=%s dbname=%s", running.dir, superuser, database)
+		return running.DSN()
 	}
 	if os.Getenv(required) != "" {
 		t.Fatalf("no PostgreSQL for this test: %v", problem)

@@ -20,8 +20,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// server is a server in a directory, where its socket is too.
-type server struct {
+// Instance is a server in a directory, where its socket is too.
+type Instance struct {
 	dir  string
 	cmd  *exec.Cmd
 	done chan error
@@ -39,8 +39,9 @@ const access = `local all locked scram-sha-256
 local all all trust
 `
 
-// start starts a server of the newest version that is installed.
-func start() (*server, error) {
+// Start starts a server of the newest version that is installed, with settings of the form
+// name=value beside those of a new cluster.
+func Start(settings ...string) (*Instance, error) {
 	found, err := filepath.Glob(filepath.Join(bins, "initdb"))
 	if err != nil || len(found) == 0 {
 		return nil, fmt.Errorf("there is no %s/initdb (apt-get install postgresql)", bins)
@@ -54,8 +55,8 @@ func start() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{dir: dir, done: make(chan error, 1)}
-	if err := s.start(bin); err != nil {
+	s := &Instance{dir: dir, done: make(chan error, 1)}
+	if err := s.start(bin, settings); err != nil {
 		os.RemoveAll(dir)
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func major(path string) int {
 	return n
 }
 
-func (s *server) start(bin string) error {
+func (s *Instance) start(bin string, settings []string) error {
 	attr, err := s.owner()
 	if err != nil {
 		return err
@@ -91,9 +92,7 @@ func (s *server) start(bin string) error {
 	}
 	defer log.Close()
 	s.cmd = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", s.dir)
-	for _, setting := range []string{
-		"listen_addresses=", "fsync=off", "max_connections=200", "shared_buffers=64MB", "logging_collector=off", "max_wal_size=4GB",
-	} {
+	for _, setting := range append(settings, "listen_addresses=", "logging_collector=off") {
 		s.cmd.Args = append(s.cmd.Args, "-c", setting)
 	}
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.dir, log, log
@@ -118,7 +117,7 @@ func (s *server) start(bin string) error {
 		return err
 	}
 	if err := s.create(); err != nil {
-		s.stop()
+		s.Stop()
 		return err
 	}
 	return nil
@@ -126,7 +125,7 @@ func (s *server) start(bin string) error {
 
 // owner returns as whom the server runs: initdb refuses root. It gives that user the
 // directory.
-func (s *server) owner() (*syscall.SysProcAttr, error) {
+func (s *Instance) owner() (*syscall.SysProcAttr, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
@@ -147,7 +146,7 @@ func (s *server) owner() (*syscall.SysProcAttr, error) {
 }
 
 // create waits until the server answers, and creates the database.
-func (s *server) create() error {
+func (s *Instance) create() error {
 	ctx := context.Background()
 	for {
 		conn, err := pgx.Connect(ctx, fmt.Sprintf("host=%s user=%s dbname=postgres", s.dir, superuser))
@@ -168,8 +167,8 @@ func (s *server) create() error {
 
 var stopping sync.Mutex
 
-// stop ends the server at once, and deletes its directory.
-func (s *server) stop() {
+// Stop ends the server at once, and deletes its directory.
+func (s *Instance) Stop() {
 	stopping.Lock()
 	defer stopping.Unlock()
 	if s.cmd == nil || s.cmd.Process == nil {

@@ -4,8 +4,11 @@ package pgtest
 
 import "errors"
 
-type server struct{ dir string }
+// Instance is a server in a directory, where its socket is too.
+type Instance struct{ dir string }
 
-func start() (*server, error) { return nil, errors.New("tests start one on Linux alone") }
+// Start fails: there is a way to start a server on Linux alone.
+func Start(...string) (*Instance, error) { return nil, errors.New("a server is started on Linux alone") }
 
-func (*server) stop() {}
+// Stop does nothing.
+func (*Instance) Stop() {}
