@@ -31,9 +31,6 @@ func errandOptions(s setup) *errand.Options {
 		Queues: map[string]errand.QueueOptions{"default": {MaxDeaths: -1}}, // where workloads let jobs die
 		Logger: slog.New(slog.DiscardHandler),
 	}
-	if s.relaxed {
-		o.SQLite.Durability = errand.Relaxed
-	}
 	if !s.keep {
 		o.Retention = -1
 	}
@@ -41,7 +38,11 @@ func errandOptions(s setup) *errand.Options {
 }
 
 func openErrand(ctx context.Context, s setup) (system, error) {
-	q, err := errand.Open(ctx, s.path, errandOptions(s))
+	o := errandOptions(s)
+	if s.relaxed {
+		o.SQLite.Durability = errand.Relaxed
+	}
+	q, err := errand.Open(ctx, s.path, o)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func startServer(s setup) (*pgtest.Instance, error) {
 
 // errandPostgres is errand on PostgreSQL, with its defaults.
 type errandPostgres struct {
-	*errandQueue
+	system // without what else errand can on SQLite
 	server *pgtest.Instance
 }
 
@@ -48,18 +48,18 @@ func openErrandPostgres(ctx context.Context, s setup) (system, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &errandPostgres{&errandQueue{queues: s.queues}, server}
 	store, err := postgres.Open(ctx, server.DSN(), nil)
-	if err == nil {
-		if q.q, err = errand.New(ctx, store, errandOptions(s)); err != nil {
-			err = errors.Join(err, store.Close())
-		}
-	}
 	if err != nil {
 		server.Stop()
 		return nil, err
 	}
-	return q, nil
+	q, err := errand.New(ctx, store, errandOptions(s))
+	if err != nil {
+		err = errors.Join(err, store.Close())
+		server.Stop()
+		return nil, err
+	}
+	return &errandPostgres{&errandQueue{q: q, queues: s.queues}, server}, nil
 }
 
 func (q *errandPostgres) Durability(ctx context.Context) (string, error) {
@@ -68,7 +68,7 @@ func (q *errandPostgres) Durability(ctx context.Context) (string, error) {
 
 func (q *errandPostgres) Close() error {
 	defer q.server.Stop()
-	return q.q.Close()
+	return q.system.Close()
 }
 
 // riverPostgres is River on PostgreSQL.

@@ -82,6 +82,8 @@ func TestHouse_directions(t *testing.T) {
 		"internal/remember": {},
 		"internal/seconds":  {},
 		"internal/schedule": {"github.com/robfig/cron/v3"},
+		"storage/postgres":  {"storage", "migrations"},
+		"internal/pgtest":   {"github.com/jackc/pgx/v5"},
 		"storage/sqlite":    {"internal/logs", "storage", "migrations", "storage/sqlite/internal/host"},
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},

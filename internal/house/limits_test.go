@@ -30,6 +30,7 @@ var added = []struct {
 	{what: "Queue.Version", names: 1},
 	{what: "the tag secret of args", words: 51},
 	{what: "docs/dashboard.md, errand dashboard, WorkerInfo.Serves, WorkerLimit.Includes, JobInfo.Coming", names: 3, pages: 1, words: 667, rows: 15},
+	{what: "storage/postgres in docs/architecture.md", words: 42},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The

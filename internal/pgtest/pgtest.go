@@ -45,15 +45,25 @@ func (s *Instance) DSN() string {
 // not run yet. It skips the test if PostgreSQL is not installed.
 func Server(t testing.TB) string {
 	t.Helper()
+	Need(t)
 	once.Do(func() { running, problem = Start("fsync=off", "max_connections=200", "max_wal_size=4GB") })
-	if problem == nil {
-		return running.DSN()
+	if problem != nil {
+		t.Fatal(problem)
 	}
-	if os.Getenv(required) != "" {
-		t.Fatalf("no PostgreSQL for this test: %v", problem)
+	return running.DSN()
+}
+
+// Need skips the test if PostgreSQL is not installed.
+func Need(t testing.TB) {
+	t.Helper()
+	_, err := programs()
+	switch {
+	case err == nil:
+	case os.Getenv(required) != "":
+		t.Fatalf("no PostgreSQL for this test: %v", err)
+	default:
+		t.Skipf("no PostgreSQL for this test: %v", err)
 	}
-	t.Skipf("no PostgreSQL for this test: %v", problem)
-	return ""
 }
 
 // The superuser of the server, and the database of the tests.

@@ -42,11 +42,10 @@ local all all trust
 // Start starts a server of the newest version that is installed, with settings of the form
 // name=value beside those of a new cluster.
 func Start(settings ...string) (*Instance, error) {
-	found, err := filepath.Glob(filepath.Join(bins, "initdb"))
-	if err != nil || len(found) == 0 {
-		return nil, fmt.Errorf("there is no %s/initdb (apt-get install postgresql)", bins)
+	bin, err := programs()
+	if err != nil {
+		return nil, err
 	}
-	bin := filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return major(a) - major(b) }))
 	dir, err := os.MkdirTemp("", "pg")
 	if err == nil && len(dir) > longestDir {
 		os.RemoveAll(dir)
@@ -61,6 +60,15 @@ func Start(settings ...string) (*Instance, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// programs returns the folder of the newest version that is installed.
+func programs() (string, error) {
+	found, err := filepath.Glob(filepath.Join(bins, "initdb"))
+	if err != nil || len(found) == 0 {
+		return "", fmt.Errorf("there is no %s/initdb (apt-get install postgresql)", bins)
+	}
+	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return major(a) - major(b) })), nil
 }
 
 // major returns the major version in the path of a program.

@@ -63,7 +63,7 @@ var prepared = []string{
 	sqlExtend, sqlLonger, sqlLock, sqlDelete, sqlKeep, sqlBury, sqlPutBack, sqlFail, sqlPrune,
 	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
 	sqlJob, sqlHistory, sqlCounts,
-	sqlLive, sqlEnded, sqlAsk,
+	sqlLive, sqlEnded, sqlAsk, sqlPurge,
 	sqlInstances, sqlRunning, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }
 

@@ -36,7 +36,6 @@ func refused(t *testing.T, what, dsn, schema string, want error) {
 	}
 }
 
-//errand:shows [postgres] | | several processes can create the tables at once
 func TestOpen_migratesOnce(t *testing.T) {
 	schema := pgtest.NewSchema(t)
 	var wg sync.WaitGroup
@@ -59,7 +58,6 @@ func TestOpen_migratesOnce(t *testing.T) {
 	}
 }
 
-//errand:shows [postgres] | | a database that a Store does not work with is refused with a typed error, and stays as it is
 func TestOpen_refuses(t *testing.T) {
 	dsn := pgtest.Server(t)
 	away := strings.Replace(dsn, "host=", "host=/nowhere", 1)

@@ -90,7 +90,6 @@ func (o *overlapping) work(s *postgres.Store, wants []storage.Want) {
 	}
 }
 
-//errand:shows [postgres] | | of calls that overlap each job is leased by one worker at a time, and ends once
 func TestStore_Overlapping(t *testing.T) {
 	d := newDB(t)
 	o := &overlapping{t: t, ended: map[int64]int{}, held: map[int64]bool{}}
@@ -129,7 +128,6 @@ func TestStore_Overlapping(t *testing.T) {
 	d.Invariants(t)
 }
 
-//errand:shows [postgres] | | a transaction that the server ends because of a deadlock runs again
 func TestStore_OverlappingDeadlock(t *testing.T) {
 	d := newDB(t)
 	s := d.open()

@@ -1,6 +1,7 @@
 // Package postgres keeps jobs in PostgreSQL. It is being built: Enqueue, Exchange, Reclaim,
-// Job, Cancel and Counts work for plain jobs; everything else returns an error that is
-// [errors.ErrUnsupported]. See [Store] for what a plain job is.
+// Job, Cancel, PurgeFinished and Counts work for plain jobs. There are no holds and no
+// settings. Everything else returns an error that is [errors.ErrUnsupported]. See [Store]
+// for what a plain job is.
 package postgres
 
 import (

@@ -76,7 +76,6 @@ func newJobs(n int, queue, kind string) []storage.NewJob {
 	return all
 }
 
-//errand:shows [postgres] | | an exchange takes at most four round trips, however many jobs it is about
 func TestStore_RoundTrips(t *testing.T) {
 	d := newDB(t)
 	var c trips

@@ -7,7 +7,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// What a Store does not do yet.
+// What a Store does not do yet. Workers read holds and settings, so these are answered.
 
 // ReleaseUnique is not supported yet.
 func (s *Store) ReleaseUnique(context.Context, string) (storage.ID, error) {
@@ -22,20 +22,16 @@ func (s *Store) Release(context.Context, time.Time, storage.Lane, string) (bool,
 	return false, unsupported("Release")
 }
 
-// Holds is not supported yet.
-func (s *Store) Holds(context.Context, time.Time) ([]storage.HoldState, error) {
-	return nil, unsupported("Holds")
-}
+// Holds returns none: there can be none yet.
+func (s *Store) Holds(context.Context, time.Time) ([]storage.HoldState, error) { return nil, nil }
 
 // Configure is not supported yet.
 func (s *Store) Configure(context.Context, storage.Lane, storage.Settings) error {
 	return unsupported("Configure")
 }
 
-// Settings is not supported yet.
-func (s *Store) Settings(context.Context) ([]storage.LaneSettings, error) {
-	return nil, unsupported("Settings")
-}
+// Settings returns none: there can be none yet.
+func (s *Store) Settings(context.Context) ([]storage.LaneSettings, error) { return nil, nil }
 
 // Groups is not supported yet.
 func (s *Store) Groups(context.Context, storage.GroupFilter, string, int) (storage.GroupPage, error) {
@@ -95,11 +91,6 @@ func (s *Store) Change(context.Context, time.Time, storage.Selection, storage.Ed
 // Delete is not supported yet.
 func (s *Store) Delete(context.Context, storage.Selection) (storage.Step, error) {
 	return storage.Step{}, unsupported("Delete")
-}
-
-// PurgeFinished is not supported yet.
-func (s *Store) PurgeFinished(context.Context, time.Time) (int, time.Time, error) {
-	return 0, time.Time{}, unsupported("PurgeFinished")
 }
 
 // Ahead is not supported yet.
