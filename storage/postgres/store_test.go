@@ -31,7 +31,7 @@ var missing = []string{
 	"hold_probe_one", "hold_probe_reclaimed", "hold_probe_stacks", "hold_probe_through", "hold_probe_together",
 	"hold_released", "hold_renewed", "hold_set_back", "hold_stacks", "hold_until", "job_counts",
 	"keepback_*", "lease_held_running", "lease_next_due", "lease_others", "lease_promotion_others", "list_*",
-	"message_refused", "notify_group", "order_*", "outcome_dead_then", "outcome_done_then", 
+	"message_refused", "notify_group", "order_*", "outcome_dead_then", "outcome_done_then",
 	"outcome_stopped", "outcome_table", "outcome_unavailable", "prefix_holds", "prefix_min", "prefix_urgent", "progress_*",
 	"purge_dead*", "redrive_*", "result_*", "run_now_failed", "run_now_filters", "run_now_first", "run_now_held", "run_now_ids",
 	"run_now_order", "run_now_record", "run_now_steps", "run_now_through", "run_now_urgent", "settings_*", "states_*",
