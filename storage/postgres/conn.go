@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,10 +20,19 @@ const (
 	attempts = 10
 )
 
-// settings sets what the Store's sessions need, unless the application has set it.
-//
-// Plans do not depend on statistics, which lag behind the tables of a queue: every
-// statement finds its rows by an index or by keys that it was given.
+// planning are settings by which plans do not depend on statistics, which lag behind the
+// tables of a queue: every statement finds its rows by an index, or by keys that it was
+// given.
+var planning = map[string]string{
+	"plan_cache_mode":  "force_generic_plan",
+	"enable_seqscan":   "off",
+	"enable_hashjoin":  "off",
+	"enable_mergejoin": "off",
+	"jit":              "off",
+}
+
+// settings sets what the Store's sessions need. The application may set the limits of
+// times and the name.
 func settings(c *pgx.ConnConfig, schema string) {
 	for name, value := range map[string]string{
 		"application_name":                    "errand",
@@ -32,17 +42,9 @@ func settings(c *pgx.ConnConfig, schema string) {
 	} {
 		c.RuntimeParams[name] = cmp.Or(c.RuntimeParams[name], value)
 	}
-	for name, value := range map[string]string{
-		"client_encoding":               "UTF8",
-		"default_transaction_isolation": "read committed",
-		"plan_cache_mode":               "force_generic_plan",
-		"enable_seqscan":                "off",
-		"enable_hashjoin":               "off",
-		"enable_mergejoin":              "off",
-		"jit":                           "off",
-	} {
-		c.RuntimeParams[name] = value
-	}
+	c.RuntimeParams["client_encoding"] = "UTF8"
+	c.RuntimeParams["default_transaction_isolation"] = "read committed"
+	maps.Copy(c.RuntimeParams, planning)
 	if schema != "" {
 		c.RuntimeParams["search_path"] = schema
 	}

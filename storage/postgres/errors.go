@@ -74,14 +74,15 @@ func again(err error) bool {
 
 // lost reports whether an error of a batch with a commit leaves open whether that took
 // place: the connection ended after something was sent, and before the answer.
-func lost(c *pgx.Conn, err error) bool {
-	if pgconn.SafeToRetry(err) {
-		return false
-	}
+func lost(c *pgx.Conn, err error) bool { return !pgconn.SafeToRetry(err) && cutOff(c, err) }
+
+// cutOff reports whether a connection is of no use after an error.
+func cutOff(c *pgx.Conn, err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Severity == "FATAL" || e.Severity == "PANIC"
 	}
-	return c.IsClosed()
+	_, ok := errors.AsType[net.Error](err)
+	return ok || c.IsClosed()
 }
 
 // unsupported is the error for what a Store does not do yet.

@@ -9,6 +9,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// What tests look at.
+const FoldAfter = foldAfter
+
+var (
+	Prepared = prepared
+	Planning = planning
+)
+
+// Title returns the name of the instance.
+func Title(s *Store) string { return s.self.title() }
+
 // Kill lets the Store die as its process would: the kernel closes its connections, and
 // nothing is said to the server.
 func (s *Store) Kill() {

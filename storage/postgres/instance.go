@@ -99,14 +99,22 @@ func (in *instance) connect(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// ask runs fn on the session.
-func (in *instance) ask(ctx context.Context, s *Store, fn func(c *pgx.Conn) error) error {
+// ask runs fn on the session, which only reads. If the session was cut off, fn runs again
+// on a new one.
+func (in *instance) ask(ctx context.Context, s *Store, fn func(c *pgx.Conn) error) (err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if err := in.connect(ctx, s); err != nil {
-		return err
+	for range 2 {
+		if err := in.connect(ctx, s); err != nil {
+			return err
+		}
+		if err = fn(in.conn); err == nil || !cutOff(in.conn, err) {
+			break
+		}
+		_ = in.conn.Close(ctx)
+		in.conn = nil
 	}
-	return translate(fn(in.conn))
+	return translate(err)
 }
 
 // promise queues the note that a lease of this length is promised, if no longer one was.

@@ -1,0 +1,176 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/internal/pgtest"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/postgres"
+)
+
+// deaf is a connection that loses answers once it is told to.
+type deaf struct {
+	net.Conn
+	lose *atomic.Bool
+}
+
+func (c *deaf) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.lose.Load() { // only now: the server has answered
+		_ = c.Conn.Close()
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func TestStore_LostAnswer(t *testing.T) {
+	d := newDB(t)
+	var lose atomic.Bool
+	wrap := func(dial postgres.Dial) postgres.Dial {
+		return func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return &deaf{conn, &lose}, err
+		}
+	}
+	s, err := postgres.OpenBy(t.Context(), pgtest.Server(t), &postgres.Options{Schema: d.schema}, wrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.kill(s) })
+	wants := []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}}
+	call := func(what string, fn func() error) {
+		t.Helper()
+		lose.Store(true)
+		err := fn()
+		lose.Store(false)
+		if !errors.Is(err, storage.ErrUnknownOutcome) {
+			t.Errorf("%s without an answer returned %v, want ErrUnknownOutcome", what, err)
+		}
+		if err := fn(); err != nil {
+			t.Errorf("%s after it returned %v", what, err)
+		}
+	}
+	if _, err := s.Enqueue(t.Context(), now, newJobs(1, "q", "k")); err != nil { // so that the lane is known
+		t.Fatal(err)
+	}
+	if _, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wants}); err != nil {
+		t.Fatal(err)
+	}
+	call("Enqueue", func() error {
+		_, err := s.Enqueue(t.Context(), now, newJobs(1, "q", "k"))
+		return err
+	})
+	call("Exchange", func() error {
+		_, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wants})
+		return err
+	})
+	counts, err := s.Counts(t.Context())
+	want := []storage.Count{{Queue: "q", Kind: "k", State: storage.Running, N: 3}}
+	if err != nil || fmt.Sprint(counts) != fmt.Sprint(want) {
+		t.Errorf("counts %v, %v; want %v: each write took place once, and was not repeated", counts, err, want)
+	}
+}
+
+func TestStore_SessionCutOff(t *testing.T) {
+	d := newDB(t)
+	s, other := d.open(), d.open()
+	if _, err := s.Enqueue(t.Context(), now, newJobs(1, "q", "k")); err != nil {
+		t.Fatal(err)
+	}
+	res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}}})
+	if err != nil || len(res.Leased) != 1 {
+		t.Fatalf("leased %v, %v", res.Leased, err)
+	}
+	reclaim := func(s *postgres.Store, want int) {
+		t.Helper()
+		got, err := s.Reclaim(t.Context(), now, 0, time.Minute, 9)
+		if err != nil || len(got) != want {
+			t.Errorf("Reclaim returned %v, %v; want %d", got, err, want)
+		}
+	}
+	reclaim(other, 0)
+	d.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_locks JOIN errand_instance ON objid = instance AND name = $1
+WHERE locktype = 'advisory' AND classid = (SELECT locks FROM errand_meta)::bigint AND granted`, postgres.Title(s))
+	reclaim(s, 0) // finds out, and has a new session
+	reclaim(other, 0)
+	d.kill(s)
+	reclaim(other, 1)
+}
+
+func TestStore_Fold(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	const n = postgres.FoldAfter + 10
+	for range n {
+		if _, err := s.Enqueue(t.Context(), now, newJobs(1, "q", "k")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var rows int
+	if err := d.conn.QueryRow(t.Context(), `SELECT count(*) FROM errand_delta`).Scan(&rows); err != nil || rows > 10 {
+		t.Errorf("%d rows were not folded, %v; want at most 10", rows, err)
+	}
+	counts, err := s.Counts(t.Context())
+	if want := (storage.Count{Queue: "q", Kind: "k", State: storage.Ready, N: n}); err != nil || len(counts) != 1 || counts[0] != want {
+		t.Errorf("counts %v, %v; want %v", counts, err, want)
+	}
+	d.Invariants(t)
+}
+
+// No statement reads a table of jobs from its beginning to its end, however few or many
+// rows the server believes that there are.
+func TestStatements_plans(t *testing.T) {
+	d := newDB(t)
+	d.open()
+	d.exec("SET plan_cache_mode = force_generic_plan")
+	for name, value := range postgres.Planning {
+		d.exec(fmt.Sprintf("SET %s = %s", name, value))
+	}
+	d.exec("ANALYZE errand_job") // of which there are none: a plan by statistics would read it all
+	placeholder := regexp.MustCompile(`\$\d+`)
+	for _, text := range postgres.Prepared {
+		params := map[string]bool{}
+		for _, p := range placeholder.FindAllString(text, -1) {
+			params[p] = true
+		}
+		if verb, _, _ := strings.Cut(text, " "); verb == "BEGIN" || verb == "COMMIT" || verb == "ROLLBACK" {
+			continue
+		}
+		d.exec("PREPARE checked AS " + text)
+		call := "EXPLAIN EXECUTE checked"
+		if len(params) > 0 {
+			call += "(" + strings.Repeat(", NULL", len(params))[2:] + ")"
+		}
+		rows, err := d.conn.Query(t.Context(), call)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		var plan []string
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			plan = append(plan, line)
+		}
+		if rows.Err() != nil {
+			t.Fatalf("%s: %v", text, rows.Err())
+		}
+		whole := strings.Join(plan, "\n")
+		for _, table := range []string{"job", "finished", "dead", "history"} {
+			if strings.Contains(whole, "Seq Scan on errand_"+table) {
+				t.Errorf("%s:\n%s", text, whole)
+			}
+		}
+		d.exec("DEALLOCATE checked")
+	}
+}
