@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 
 	"github.com/jackc/pgx/v5"
@@ -60,7 +61,7 @@ func translate(err error) error {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	if _, ok := errors.AsType[net.Error](err); ok {
+	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: %w", storage.ErrIO, err)
 	}
 	return fmt.Errorf("postgres: %w", err)

@@ -33,7 +33,7 @@ func (s *Store) Kill() {
 		_ = s.self.conn.PgConn().Conn().Close()
 		_ = s.self.conn.Close(context.Background()) // it is of no use any more, and ends at once
 	}
-	s.pool.Close()
+	go s.pool.Close() // waits for connections that were cut off, up to 15 s
 }
 
 // WaitGone waits until the server has noticed that an instance has ended.
