@@ -118,7 +118,7 @@ END $$`
 func Exec(t testing.TB, text string, args ...any) {
 	t.Helper()
 	conn := Connect(t)
-	defer conn.Close(context.Background())
+	defer func() { _ = conn.Close(context.Background()) }()
 	if _, err := conn.Exec(context.Background(), text, args...); err != nil {
 		t.Fatalf("%s: %v", strings.TrimSpace(text), err)
 	}

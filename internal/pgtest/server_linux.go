@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -24,7 +25,8 @@ import (
 type Instance struct {
 	dir  string
 	cmd  *exec.Cmd
-	done chan error
+	done chan struct{} // closed once it has ended, with end
+	end  error
 }
 
 // bins are the folders of Debian's packages, one for each major version.
@@ -32,7 +34,12 @@ const bins = "/usr/lib/postgresql/*/bin"
 
 // longestDir is how long the path of the directory may be: that of a socket has at most
 // 107 bytes.
-const longestDir = 107 - len("/.s.PGSQL.5432")
+const longestDir = 107 - len("/"+socket)
+
+const (
+	prefix = "errand-pg-"
+	socket = ".s.PGSQL.5432"
+)
 
 // access lets everybody in but the user locked, who needs a password.
 const access = `local all locked scram-sha-256
@@ -46,20 +53,41 @@ func Start(settings ...string) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "pg")
-	if err == nil && len(dir) > longestDir {
-		os.RemoveAll(dir)
-		dir, err = os.MkdirTemp("/tmp", "pg")
-	}
+	dir, err := tempDir()
 	if err != nil {
 		return nil, err
 	}
-	s := &Instance{dir: dir, done: make(chan error, 1)}
+	s := &Instance{dir: dir, done: make(chan struct{})}
 	if err := s.start(bin, settings); err != nil {
-		os.RemoveAll(dir)
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return s, nil
+}
+
+// tempDir makes a directory whose path is short enough. It deletes those of processes that
+// were killed, whose servers have ended with them.
+func tempDir() (string, error) {
+	base := os.TempDir()
+	if len(filepath.Join(base, prefix))+len("4294967295") > longestDir {
+		base = "/tmp"
+	}
+	old, err := filepath.Glob(filepath.Join(base, prefix+"*"))
+	for _, dir := range old {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < time.Hour {
+			continue
+		}
+		conn, err := net.Dial("unix", filepath.Join(dir, socket))
+		if err == nil {
+			_ = conn.Close()
+			continue
+		}
+		_ = os.RemoveAll(dir)
+	}
+	if err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(base, prefix)
 }
 
 // programs returns the folder of the newest version that is installed.
@@ -98,7 +126,7 @@ func (s *Instance) start(bin string, settings []string) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	s.cmd = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", s.dir)
 	for _, setting := range append(settings, "listen_addresses=", "logging_collector=off") {
 		s.cmd.Args = append(s.cmd.Args, "-c", setting)
@@ -118,7 +146,8 @@ func (s *Instance) start(bin string, settings []string) error {
 		err := s.cmd.Start()
 		started <- err
 		if err == nil {
-			s.done <- s.cmd.Wait()
+			s.end = s.cmd.Wait()
+			close(s.done)
 		}
 	}()
 	if err := <-started; err != nil {
@@ -163,10 +192,9 @@ func (s *Instance) create() error {
 			return errors.Join(err, conn.Close(ctx))
 		}
 		select {
-		case end := <-s.done:
-			s.done <- end
+		case <-s.done:
 			log, _ := fs.ReadFile(os.DirFS(s.dir), "log")
-			return fmt.Errorf("postgres ended: %w: %s", end, bytes.TrimSpace(log))
+			return fmt.Errorf("postgres ended: %w: %s", s.end, bytes.TrimSpace(log))
 		default:
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -185,5 +213,5 @@ func (s *Instance) Stop() {
 	_ = s.cmd.Process.Signal(syscall.SIGQUIT)
 	<-s.done
 	s.cmd = nil
-	os.RemoveAll(s.dir)
+	_ = os.RemoveAll(s.dir)
 }

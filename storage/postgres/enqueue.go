@@ -65,7 +65,6 @@ func plain(jobs []storage.NewJob) error {
 // entering are jobs that enter the table, as columns. The slices of bytes are those of
 // the caller.
 type entering struct {
-	now      time.Time
 	lane     []int32
 	state    []int16
 	priority []int16

@@ -9,13 +9,8 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// The second halves of the keys of advisory locks. Those above zero are numbers of
-// instances.
-const (
-	lockLanes = -1
-	lockFold  = -2
-)
-
+// The second half of the key of an advisory lock is the number of an instance, -1 for who
+// adds lanes, and -2 for who folds numbers.
 const (
 	sqlLockLanes = `SELECT pg_advisory_xact_lock($1::integer, -1)`
 	sqlAddLanes  = `INSERT INTO errand_lane (lane, queue, kind)

@@ -26,7 +26,7 @@ type deaf struct {
 func (c *deaf) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.lose.Load() { // only now: the server has answered
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err
