@@ -27,17 +27,21 @@ const heads = `FROM unnest($1::integer[]) l(lane) CROSS JOIN LATERAL (
     SELECT id, token, priority, due_at, weight FROM errand_job WHERE state = 2 AND lane = l.lane
     ORDER BY priority DESC, due_at, id LIMIT $4`
 
+// An instance without its row leases nothing: others took it for gone, and nobody would
+// take its leases over. Its next Reclaim registers it anew.
+const registered = ` AND EXISTS (SELECT FROM errand_instance i WHERE i.instance = $2)`
+
 const upToDate = `(SELECT coalesce(max(lane), 0) FROM errand_lane) = $5::integer`
 
 var (
 	sqlClaim = `WITH h AS MATERIALIZED (
-  SELECT j.* ` + heads + ` FOR UPDATE SKIP LOCKED) j WHERE ` + upToDate + ` ORDER BY priority DESC, due_at, id LIMIT $4),
+  SELECT j.* ` + heads + ` FOR UPDATE SKIP LOCKED) j WHERE ` + upToDate + registered + ` ORDER BY priority DESC, due_at, id LIMIT $4),
 c AS (SELECT id, token FROM (
   SELECT id, token, sum(weight) OVER (ORDER BY priority DESC, due_at, id ROWS UNBOUNDED PRECEDING) - weight AS before FROM h) w WHERE before < $6::bigint)` + leaseChosen
 
 	// $2 and $3 are those of sqlLease.
 	sqlHeads = strings.NewReplacer("$4", "$2", "$5", "$3").Replace(`SELECT l.lane, j.id, j.priority, j.due_at, j.weight ` + heads + `) j WHERE ` + upToDate)
-	sqlLease = `WITH c AS MATERIALIZED (SELECT id, token FROM errand_job WHERE id = ANY($1::bigint[]) AND state = 2 ORDER BY id FOR UPDATE SKIP LOCKED)` + leaseChosen
+	sqlLease = `WITH c AS MATERIALIZED (SELECT id, token FROM errand_job WHERE id = ANY($1::bigint[]) AND state = 2` + registered + ` ORDER BY id FOR UPDATE SKIP LOCKED)` + leaseChosen
 )
 
 // claim is the leasing part of an exchange.

@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	// ErrUnreachable: no server answers.
-	ErrUnreachable = errors.New("postgres: no server answers")
+	// ErrUnreachable: no server answers. It is a [storage.ErrIO].
+	ErrUnreachable = fmt.Errorf("%w: no server answers", storage.ErrIO)
 	// ErrAccess: the server refuses the user, the password or the database.
 	ErrAccess = errors.New("postgres: the server refuses access")
 )

@@ -63,10 +63,13 @@ func (g *group) do(ctx context.Context, r *request, run func(context.Context, []
 		}
 	}
 	all := g.take(r)
+	if err := ctx.Err(); err != nil { // the others have contexts of their own
+		r.err, all = err, all[1:]
+	}
 	runAll(ctx, all, run)
 	g.pass()
-	for _, r := range all {
-		close(r.done)
+	for _, w := range all {
+		close(w.done)
 	}
 }
 
@@ -116,7 +119,10 @@ func (g *group) pass() {
 // runAll runs all requests in one transaction. If that fails, it runs each alone, so that
 // each has its own error, unless it is not known whether the transaction took place.
 func runAll(ctx context.Context, all []*request, run func(context.Context, []*request) error) {
-	if len(all) > 1 { // the others have contexts of their own
+	if len(all) == 0 {
+		return
+	}
+	if len(all) > 1 || ctx.Err() != nil { // it goes on for the others
 		ctx = context.WithoutCancel(ctx)
 	}
 	err := run(ctx, all)

@@ -16,6 +16,8 @@ import (
 
 const (
 	sqlServer = `SELECT current_setting('server_version_num')::integer, current_setting('server_encoding'), coalesce(current_schema(), '')`
+	// A migration takes as long as it takes: ctx ends it.
+	sqlPatient = `SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)`
 	// Two processes migrate one after the other. The lock ends with the transaction.
 	sqlAlone     = `SELECT pg_advisory_xact_lock(hashtext('errand: migrate'), hashtext($1))`
 	sqlHasSchema = `SELECT to_regclass('errand_schema') IS NOT NULL`
@@ -59,6 +61,9 @@ func migrate(ctx context.Context, cfg *pgx.ConnConfig, schema string) (locks int
 }
 
 func migrateIn(ctx context.Context, tx pgx.Tx, schema string) (locks int32, err error) {
+	if _, err := tx.Exec(ctx, sqlPatient); err != nil {
+		return 0, err
+	}
 	if _, err := tx.Exec(ctx, sqlAlone, schema); err != nil {
 		return 0, err
 	}

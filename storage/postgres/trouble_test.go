@@ -8,6 +8,7 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,6 +31,39 @@ func (c *deaf) Read(p []byte) (int, error) {
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err
+}
+
+// Of Enqueues that wait for each other each has its own end: one whose context has ended
+// writes nothing, and the others go on.
+func TestStore_EnqueueTogether(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	const n = 40
+	var wg sync.WaitGroup
+	var refused atomic.Int64
+	for i := range n {
+		wg.Go(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			if i%4 == 0 {
+				go cancel()
+			}
+			defer cancel()
+			out, err := s.Enqueue(ctx, now, newJobs(3, "q", "k"))
+			switch {
+			case errors.Is(err, context.Canceled) && i%4 == 0:
+				refused.Add(1)
+			case err != nil || len(out) != 3:
+				t.Errorf("Enqueue returned %v, %v", out, err)
+			case out[0].ID.Key() >= out[1].ID.Key() || out[1].ID.Key() >= out[2].ID.Key():
+				t.Errorf("keys do not rise: %v", out)
+			}
+		})
+	}
+	wg.Wait()
+	counts, err := s.Counts(t.Context())
+	if want := 3 * (n - refused.Load()); err != nil || len(counts) != 1 || counts[0].N != want {
+		t.Errorf("counts %v, %v; want %d", counts, err, want)
+	}
 }
 
 func TestStore_LostAnswer(t *testing.T) {
@@ -104,6 +138,34 @@ WHERE locktype = 'advisory' AND classid = (SELECT locks FROM errand_meta)::bigin
 	reclaim(other, 0)
 	d.kill(s)
 	reclaim(other, 1)
+}
+
+// An instance that others took for gone, and have forgotten, leases nothing before it is
+// registered anew.
+func TestStore_Forgotten(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	lease := func(want int, wants ...storage.Want) {
+		t.Helper()
+		res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wants})
+		if err != nil || len(res.Leased) != want {
+			t.Errorf("leased %v, %v; want %d", res.Leased, err, want)
+		}
+	}
+	one, other := storage.Want{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}, storage.Want{Queues: []string{"r"}, Kinds: []string{"k"}, N: 1}
+	lease(0, one)
+	d.exec("DELETE FROM errand_instance")
+	if _, err := s.Enqueue(t.Context(), now, newJobs(2, "q", "k")); err != nil {
+		t.Fatal(err)
+	}
+	lease(0, one)
+	lease(0, one, other)
+	if got, err := s.Reclaim(t.Context(), now, 0, time.Minute, 9); err != nil || len(got) != 0 {
+		t.Fatalf("Reclaim returned %v, %v", got, err)
+	}
+	lease(1, one)
+	lease(1, one, other)
+	d.Invariants(t)
 }
 
 func TestStore_Fold(t *testing.T) {
