@@ -114,7 +114,7 @@ func newOverlap(t testing.TB, db DB, seed uint64, has map[string]bool) *overlap 
 		o.open()
 	}
 	set := func(feature, queue string, s storage.Settings) {
-		if _, caps := o.desks[0].s.(storage.Capper); !has[feature] || feature == "caps" && !caps {
+		if !has[feature] {
 			return
 		}
 		o.queue = append(o.queue, queue)
@@ -154,8 +154,8 @@ func (o *overlap) must(err error) {
 func (o *overlap) open() {
 	d := &desk{s: o.db.Open()}
 	o.desks = append(o.desks, d)
-	if s, ok := d.s.(storage.Capper); ok && o.has["caps"] {
-		s.NotifyEvicted(func(_ time.Time, all []storage.Evicted) { o.w.evicts(all) })
+	if o.has["caps"] {
+		d.s.NotifyEvicted(func(_ time.Time, all []storage.Evicted) { o.w.evicts(all) })
 	}
 	if s, ok := d.s.(storage.Handoff); ok && o.has["handoff"] {
 		d.offer = s.Offer(o.want("b", 1), hold, func(jobs []storage.Leased, _ time.Time) {
