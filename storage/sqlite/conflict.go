@@ -11,6 +11,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -89,7 +90,7 @@ func (t *tx) releaseKey(f *facts, at int64) error {
 	if _, err := t.exec(sqlNextHolder, key); err != nil {
 		return err
 	}
-	return t.unblock(next.job, math.MinInt64, noRole)
+	return t.unblock(next.job, math.MinInt64, rules.NoRole)
 }
 
 // follower returns who waits behind the holder of a key, a row without a job if nobody

@@ -12,6 +12,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -256,7 +257,7 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 	if _, err = t.leave(&was, &departure{state: ready, inEffect: inEffect}); err != nil || m.GroupKey == "" {
 		return err
 	}
-	return t.moveGroup(r.ID, m, r.Queue, roleBlocked)
+	return t.moveGroup(r.ID, m, r.Queue, rules.Waits)
 }
 
 // RunNow implements [storage.Store].

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -192,7 +193,7 @@ func (u *undertaker) stays(d deadRow) (bool, error) {
 		return true, nil
 	}
 	m, err := u.membership(&facts{ID: d.id, Options: d.options})
-	return m.Role == roleDead, err
+	return m.Role == rules.Blocks, err
 }
 
 func (u *undertaker) evict(id int64) error {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 // change is what a delta sets, and so by which statement.
@@ -62,7 +63,7 @@ type delta struct {
 	until     int64          // of a lease that is taken: as it was seen, which is a fence too
 	effect    storage.Effect // of an outcome; whether the due time stays, and the counters
 	stays     bool           // in its place in its group, see [storage.Finish]
-	role      role           // that it comes to have in its group; noRole: as it was
+	role      rules.Role     // that it comes to have in its group; rules.NoRole: as it was
 	tell      audience
 	rest      *rewrite   // of setWork and setPlace
 	end       *departure // of setGone
@@ -80,7 +81,7 @@ type rewrite struct {
 	member     membership // of the job as it was
 	moves      bool       // the group has to be looked at
 	queue      string     // "": as it was
-	as         role       // that [tx.place] has returned
+	as         rules.Role // that [tx.place] has returned
 }
 
 // grant is to whom jobs are leased, and until when: made an interface once for many. It is
@@ -103,7 +104,7 @@ func (t *tx) apply(d *delta) (found bool, err error) {
 	case d.change == setGone:
 		return t.depart(d)
 	}
-	if d.role != noRole { // also of a job that is missing: damage need not stop the others
+	if d.role != rules.NoRole { // also of a job that is missing: damage need not stop the others
 		t.groups.moved++
 		if _, err := t.exec(sqlSetRole, d.was.ID, d.role); err != nil {
 			return false, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -231,7 +232,7 @@ func (t *tx) leaseRow(l *storage.Leased, r *jobRow, to *grant, outOfTurn bool) e
 	was := r.facts
 	d := delta{change: setLease, was: &was, row: r, to: to, outOfTurn: outOfTurn}
 	if r.State == blocked {
-		d.role = roleHead
+		d.role = rules.Placed
 	}
 	l.Previous = r.Token
 	r.State, r.Token = running, t.token()

@@ -255,7 +255,7 @@ func OnCheckedTable(f func(table string)) {
 
 // Rules are the names of the rules about the tables.
 func Rules() (names []string) {
-	for _, r := range rules {
+	for _, r := range tableRules {
 		names = append(names, r.name)
 	}
 	return names

@@ -11,6 +11,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -45,23 +46,13 @@ FROM h LEFT JOIN main.errand_job a ON a.id = h.head LEFT JOIN main.errand_dead j
 ORDER BY group_key`
 )
 
-// role is what a member of a group is to the others.
-type role = int64
-
-const (
-	noRole      role = 0 // they pass it
-	roleBlocked role = 1
-	roleHead    role = 2 // it has a place: scheduled, ready or running
-	roleDead    role = 3 // blocks those with higher keys
-)
-
 // dueBlocked is the delay of a blocked job that was due when it was blocked.
 const dueBlocked = -1
 
 // membership is the part of an [option] that is about groups, see [storage.Grouper].
 type membership struct {
 	GroupKey string `db:"group_key"`
-	Role     role
+	Role     rules.Role
 }
 
 // groupKey returns the group_key of a group, "" for no group. A space is in no name of
@@ -83,83 +74,60 @@ func (m *membership) group() string {
 	return group
 }
 
-// groupRule is what the settings of a queue say of its groups.
-type groupRule struct {
-	limit int64
-	pass  bool // a dead member blocks nobody
-	turns bool // those that are let in go behind others of their lane
-}
-
-func (t *tx) groupRule(key string) (groupRule, error) {
+// groupRule returns what the settings of a queue say of its groups, of which key is one.
+func (t *tx) groupRule(key string) (rules.GroupRule, error) {
 	all, err := t.settings()
 	queue, _, _ := strings.Cut(key, " ")
-	set := all[storage.Lane{Queue: queue}]
-	rule := groupRule{limit: max(set[storage.SettingGroupLimit], 1)}
-	rule.turns = set[storage.SettingOrder] == int64(storage.Turns)
-	rule.pass = rule.limit > 1 || set[storage.SettingDeadHead] == int64(storage.PassDead)
-	return rule, err
+	return rules.GroupRuleOf(all[storage.Lane{Queue: queue}]), err
 }
-
-// beside reports whether a member in a state needs no place.
-func (g groupRule) beside(s stateCode) bool { return g.limit > 1 && s == scheduled }
 
 // join gives a new job its role in its group, and its state. It has the highest key.
 // Others may have to be let in once it is there.
 func (t *tx) join(r *jobRow) (others bool, err error) {
 	key := r.option.GroupKey
 	rule, err := t.groupRule(key)
-	if err != nil || rule.beside(r.State) {
+	if err != nil || !rule.Needs(stateNames[r.State]) {
 		return false, err
 	}
 	if err := t.regroupNow(key); err != nil {
 		return false, err
 	}
-	free, known := t.groups.free[key]
+	g, known := t.groups.known[key]
 	if !known {
-		if free, others, err = t.places(key, rule); err != nil {
+		if g, err = t.places(key, rule); err != nil {
 			return false, err
 		}
 	}
-	if r.option.Role = roleHead; others || free <= 0 {
-		r.option.Role = roleBlocked
+	if r.option.Role, others = g.Join(stateNames[r.State]); r.option.Role == rules.Waits {
 		r.block()
-	} else {
-		free--
 	}
-	if !others {
-		if t.groups.free == nil {
-			t.groups.free = map[string]int64{}
-		}
-		t.groups.free[key] = free
+	if t.groups.known == nil {
+		t.groups.known = map[string]rules.Group{}
 	}
+	t.groups.known[key] = g
 	return others, nil
 }
 
-// places returns how many places of a group are free, and whether they are for others
-// than a new member.
-func (t *tx) places(key string, rule groupRule) (free int64, others bool, err error) {
-	if !rule.pass {
-		var busy bool
-		if err = t.row(sqlHasHead, []any{key}, &busy); !busy {
-			free = 1
-		}
-		return free, false, err
+// places reads what has to be known of a group for a new member.
+func (t *tx) places(key string, rule rules.GroupRule) (g rules.Group, err error) {
+	if g.Rule = rule; rule.Pass {
+		return g, t.tally(key, &g)
 	}
-	g, err := t.tally(key)
-	free = rule.limit - g.taken
-	return free, free > 0 && g.first != 0, err
-}
-
-// tally is what of a group can be had from indexes.
-type tally struct {
-	taken int64 // places
-	dead  bool  // a dead member blocks
-	first int64 // blocked member, 0 if there is none
-}
-
-func (t *tx) tally(key string) (g tally, err error) {
-	err = t.row(sqlTally, []any{key}, &g.taken, &g.dead, &g.first)
+	var busy bool
+	if err = t.row(sqlHasHead, []any{key}, &busy); busy {
+		g.Taken = rule.Limit
+	}
 	return g, err
+}
+
+// tally reads what of a group can be had from indexes.
+func (t *tx) tally(key string, g *rules.Group) error {
+	var first int64
+	err := t.row(sqlTally, []any{key}, &g.Taken, &g.Dead, &first)
+	if first != 0 {
+		g.Waiting = []int64{first}
+	}
+	return err
 }
 
 // block has a job that is about to be written wait behind others.
@@ -190,23 +158,16 @@ func (t *tx) quit(f *facts, e *departure) (group string, err error) {
 		return "", nil
 	}
 	m, err := t.membership(f)
-	if err != nil || m.Role == noRole {
+	if err != nil || m.Role == rules.NoRole {
 		return "", err
 	}
 	if e.state == 0 {
 		return m.GroupKey, nil
 	}
-	as := noRole
-	if e.state == dead {
-		rule, err := t.groupRule(m.GroupKey)
-		if err != nil {
-			return "", err
-		}
-		if !rule.pass {
-			as = roleDead
-		}
+	rule, err := t.groupRule(m.GroupKey)
+	if err == nil {
+		_, err = t.exec(sqlSetRole, f.ID, rule.Left(stateNames[e.state]))
 	}
-	_, err = t.exec(sqlSetRole, f.ID, as)
 	return m.GroupKey, err
 }
 
@@ -234,10 +195,10 @@ func (t *tx) findPlaces(jobs []facts) error {
 // which one has to be looked for then, or "".
 func (t *tx) findPlace(f *facts) (key string, err error) {
 	m, err := t.membership(f)
-	if err != nil || m.GroupKey == "" || m.Role != noRole {
+	if err != nil || m.GroupKey == "" || m.Role != rules.NoRole {
 		return "", err
 	}
-	return m.GroupKey, t.block(groupHead{job: f.ID, lane: f.Lane, state: ready})
+	return m.GroupKey, t.block(rules.Member{Job: f.ID, Lane: f.Lane, State: storage.Ready})
 }
 
 // regroupOf is regroup for the group of a job that is put back. stays: it keeps its place.
@@ -250,8 +211,8 @@ func (t *tx) regroupOf(f *facts, stays bool) error {
 	if err != nil {
 		return err
 	}
-	if rule.beside(f.State) && !stays {
-		if _, err := t.exec(sqlSetRole, f.ID, noRole); err != nil {
+	if rule.PutBack(stateNames[f.State], stays) == rules.NoRole {
+		if _, err := t.exec(sqlSetRole, f.ID, rules.NoRole); err != nil {
 			return err
 		}
 	}
@@ -259,7 +220,7 @@ func (t *tx) regroupOf(f *facts, stays bool) error {
 }
 
 // moveGroup has a job be a member of the group of that name in a queue.
-func (t *tx) moveGroup(job int64, m membership, queue string, as role) error {
+func (t *tx) moveGroup(job int64, m membership, queue string, as rules.Role) error {
 	key := groupKey(queue, m.group())
 	if _, err := t.exec(sqlSetGroup, job, key, as); err != nil {
 		return err
@@ -274,31 +235,27 @@ func (t *tx) moveGroup(job int64, m membership, queue string, as role) error {
 
 // place returns the role of a job that is changed, and may go to another queue, and has
 // it blocked if it needs a place.
-func (t *tx) place(was *facts, r *jobRow, m membership, to string, rescheduled bool, delay *any) (role, error) {
+func (t *tx) place(was *facts, r *jobRow, m membership, to string, rescheduled bool, delay *any) (rules.Role, error) {
 	if was.State == dead || m.GroupKey == "" && was.State != blocked {
 		return m.Role, nil
 	}
 	queue, _, _ := strings.Cut(m.GroupKey, " ")
 	rule, err := t.groupRule(cmp.Or(to, queue) + " ")
-	moves := r.Lane != was.Lane
-	switch {
-	case was.State == blocked:
-	case rule.beside(r.State) && (moves || rescheduled):
-		return noRole, err
-	case !moves && (m.Role == roleHead || r.State == scheduled):
-		return m.Role, err
+	as := rule.Changed(stateNames[was.State], stateNames[r.State], m.Role, r.Lane != was.Lane, rescheduled)
+	if err != nil || as != rules.Waits {
+		return as, err
 	}
 	if r.State == ready {
 		*delay = dueBlocked
 	}
 	if r.State = blocked; m.GroupKey == "" { // behind the holder of its unique key
-		return m.Role, err
+		return m.Role, nil
 	}
-	return roleBlocked, err
+	return as, nil
 }
 
 // placed takes note of the role that place has returned, once the job is written.
-func (t *tx) placed(was, now *facts, m membership, to string, as role) error {
+func (t *tx) placed(was, now *facts, m membership, to string, as rules.Role) error {
 	if as == m.Role && now.Lane == was.Lane {
 		return t.regroup(m.GroupKey)
 	}

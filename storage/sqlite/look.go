@@ -10,6 +10,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -78,13 +79,13 @@ func behind(tx *sqlx.Tx, job int64, most int) (a storage.Ahead, err error) {
 	if err := tx.QueryRow(sqlMembership, job).Scan(&m.GroupKey, &m.Role); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return a, err
 	}
-	if m.Role != roleBlocked { // it waits behind the holder of its unique key
+	if m.Role != rules.Waits { // it waits behind the holder of its unique key
 		a.Head, err = holderBefore(tx, job)
 		return a, err
 	}
 	type head struct {
 		jobRow
-		Role role
+		Role rules.Role
 	}
 	var heads []head
 	if err := tx.Select(&heads, sqlHeadOf, m.GroupKey); err != nil {
@@ -92,10 +93,10 @@ func behind(tx *sqlx.Tx, job int64, most int) (a storage.Ahead, err error) {
 	}
 	slices.SortFunc(heads, func(a, b head) int { return cmp.Compare(a.ID, b.ID) })
 	for _, h := range heads {
-		if a.Head.IsZero() || h.Role == roleHead {
+		if a.Head.IsZero() || h.Role == rules.Placed {
 			a.Head = h.id()
 		}
-		if h.Role == roleHead {
+		if h.Role == rules.Placed {
 			break
 		}
 	}

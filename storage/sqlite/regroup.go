@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -19,7 +19,7 @@ EXISTS (SELECT 1 FROM main.errand_option WHERE group_key = ?1 AND role = 3),
 COALESCE((SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1), 0)`
 	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0) FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job
 WHERE group_key = ?1 AND role >= 2`
-	sqlFirstBlocked = `SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1`
+	sqlFirstBlocked = `SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT ?2`
 	sqlPassDead     = `UPDATE main.errand_option SET role = 0 WHERE group_key = ?1 AND role = 3`
 	sqlSetRole      = `UPDATE main.errand_option SET role = ?2 WHERE job = ?1`
 
@@ -30,11 +30,11 @@ WHERE group_key = ?1 AND role >= 2`
 
 // regrouping is what a transaction knows of groups whose members it moves.
 type regrouping struct {
-	moved   int              // members that were let in or blocked
-	free    map[string]int64 // places of groups that are known, for members that join
-	later   bool             // regroup only notes the groups
-	touched []string         // those that it has noted
-	at      int64            // of the exchange under way, else 0
+	moved   int                    // members that were let in or blocked
+	known   map[string]rules.Group // for members that join
+	later   bool                   // regroup only notes the groups
+	touched []string               // those that it has noted
+	at      int64                  // of the exchange under way, else 0
 }
 
 // regroup lets in and blocks members of a group until all are as they should be. Key may
@@ -43,7 +43,7 @@ func (t *tx) regroup(key string) error {
 	if key == "" {
 		return nil
 	}
-	delete(t.groups.free, key)
+	delete(t.groups.known, key)
 	if t.groups.later {
 		t.groups.touched = append(t.groups.touched, key)
 		return nil
@@ -79,151 +79,74 @@ func (t *tx) regroupNow(key string) error {
 	return t.settleGroup(key, false)
 }
 
-// settleGroup is regroup at once. With anew, scheduled members leave their places if there
-// may be several, as the settings may have been others when they took them.
+// settleGroup is regroup at once. anew is that of [rules.Group.Settle].
 func (t *tx) settleGroup(key string, anew bool) error {
-	rule, err := t.groupRule(key)
+	g, err := t.group(key, anew)
 	if err != nil {
 		return err
 	}
-	g, err := t.tally(key)
-	if err == nil && g.dead && rule.pass {
-		_, err = t.exec(sqlPassDead, key)
-		g.dead = false
-	}
-	if err != nil {
-		return err
-	}
-	if rule.limit == 1 {
-		return t.settleOrder(key, g)
-	}
-	if anew || g.taken > rule.limit {
-		if g.taken, err = t.leavePlaces(key, rule.limit); err != nil {
+	s := g.Settle(anew)
+	if s.Pass {
+		if _, err := t.exec(sqlPassDead, key); err != nil {
 			return err
 		}
 	}
-	return t.letInAll(key, g.first, rule.limit-g.taken)
-}
-
-// groupHead is a member of a group that may keep others back.
-type groupHead struct {
-	job, lane int64
-	role      role
-	state     stateCode
-}
-
-// heads returns the members that may keep others back, in the order of keys.
-func (t *tx) heads(key string) (heads []groupHead, err error) {
-	var h groupHead
-	err = t.each(sqlGroupHeads, []any{key}, []any{&h.job, &h.role, &h.state, &h.lane}, func() { heads = append(heads, h) })
-	slices.SortFunc(heads, func(a, b groupHead) int { return cmp.Compare(a.job, b.job) })
-	return heads, err
-}
-
-// settleOrder is settleGroup for a group whose members run one at a time.
-func (t *tx) settleOrder(key string, g tally) error {
-	if g.taken == 0 && !g.dead {
-		if g.first == 0 {
-			return nil
-		}
-		return t.letIn(key, g.first)
-	}
-	heads, err := t.heads(key)
-	if err != nil {
-		return err
-	}
-	next := g.first
-	for _, h := range heads {
-		if next == 0 || h.job < next {
-			next = h.job
+	for _, m := range s.Leave {
+		if _, err := t.exec(sqlSetRole, m.Job, rules.NoRole); err != nil {
+			return err
 		}
 	}
-	if i := slices.IndexFunc(heads, func(h groupHead) bool { return h.state == running }); i >= 0 {
-		next = heads[i].job // several run if they were leased together
-	}
-	for _, h := range heads {
-		if h.role == roleHead && h.job != next && h.state != running {
-			if err := t.block(h); err != nil {
-				return err
-			}
+	for _, m := range s.Block {
+		if err := t.block(m); err != nil {
+			return err
 		}
 	}
-	if next != g.first || g.first == 0 {
-		return nil
+	at := int64(math.MinInt64)
+	if g.Rule.Turns && t.groups.at != 0 {
+		at = t.groups.at
 	}
-	return t.letIn(key, g.first)
+	for _, job := range s.LetIn {
+		if err := t.unblock(job, at, rules.Placed); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// leavePlaces has scheduled members leave their places, and the ready ones with the
-// highest keys, until no more than limit are taken. It returns how many are.
-func (t *tx) leavePlaces(key string, limit int64) (taken int64, err error) {
-	heads, err := t.heads(key)
-	if err != nil {
-		return 0, err
+// group reads what has to be known of a group to settle it.
+func (t *tx) group(key string, anew bool) (g rules.Group, err error) {
+	if g.Rule, err = t.groupRule(key); err == nil {
+		err = t.tally(key, &g)
 	}
-	taken = int64(len(heads)) // of the dead none is among them
-	for _, h := range heads {
-		if h.state == scheduled {
-			if _, err := t.exec(sqlSetRole, h.job, noRole); err != nil {
-				return 0, err
-			}
-			taken--
-		}
+	members, waiting := g.Reads(anew)
+	if err == nil && waiting > 1 && len(g.Waiting) > 0 {
+		var job int64
+		g.Waiting = g.Waiting[:0]
+		err = t.each(sqlFirstBlocked, []any{key, waiting}, []any{&job}, func() { g.Waiting = append(g.Waiting, job) })
 	}
-	for _, h := range slices.Backward(heads) {
-		if h.state == ready && taken > limit {
-			if err := t.block(h); err != nil {
-				return 0, err
-			}
-			taken--
-		}
+	if err == nil && members {
+		var m rules.Member
+		var state stateCode
+		err = t.each(sqlGroupHeads, []any{key}, []any{&m.Job, &m.Role, &state, &m.Lane}, func() {
+			m.State = stateNames[state]
+			g.Members = append(g.Members, m)
+		})
 	}
-	return taken, nil
-}
-
-// letInAll lets in as many members as there are places, from the first blocked one on.
-func (t *tx) letInAll(key string, first, places int64) (err error) {
-	for ; err == nil && first != 0 && places > 0; places-- {
-		if err = t.letIn(key, first); err == nil {
-			first, err = t.firstBlocked(key)
-		}
-	}
-	return err
-}
-
-// firstBlocked returns the blocked member of a group with the lowest key, 0 if there is none.
-func (t *tx) firstBlocked(key string) (first int64, err error) {
-	if err = t.row(sqlFirstBlocked, []any{key}, &first); errors.Is(err, sql.ErrNoRows) {
-		err = nil
-	}
-	return first, err
+	return g, err
 }
 
 // block blocks a member that is scheduled or ready.
-func (t *tx) block(h groupHead) error {
-	was := facts{ID: h.job, Lane: h.lane, State: h.state}
+func (t *tx) block(m rules.Member) error {
+	was := facts{ID: m.Job, Lane: m.Lane, State: codeOf(m.State)}
 	r := jobRow{facts: was}
 	r.State = blocked
-	_, err := t.apply(&delta{change: setBlocked, was: &was, row: &r, role: roleBlocked})
+	_, err := t.apply(&delta{change: setBlocked, was: &was, row: &r, role: rules.Waits})
 	return err
-}
-
-// letIn makes a blocked member the head of its group.
-func (t *tx) letIn(key string, job int64) error {
-	rule, err := t.groupRule(key)
-	at := int64(math.MinInt64)
-	if rule.turns && t.groups.at != 0 {
-		at = t.groups.at
-	}
-	if err != nil {
-		return err
-	}
-	return t.unblock(job, at, roleHead)
 }
 
 // unblock makes a blocked job ready, or scheduled if it is due later. If it was due before
 // at, it is due at that time.
-func (t *tx) unblock(job, at int64, as role) error {
+func (t *tx) unblock(job, at int64, as rules.Role) error {
 	var r jobRow
 	_, err := t.apply(&delta{change: setLetIn, was: &facts{ID: job, State: blocked}, row: &r, at: at, role: as})
 	return err
@@ -350,7 +273,7 @@ func (t *tx) crowded(key, end string) (groups []string, through string, err erro
 		if all++; name != last {
 			before, last, n = last, name, 0
 		}
-		if n++; n == rule.limit+1 {
+		if n++; n == rule.Limit+1 {
 			groups = append(groups, name)
 		}
 	})

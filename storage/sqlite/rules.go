@@ -15,9 +15,9 @@ type rule struct {
 	since int    // the version of the schema that it is about; lower ones have no such table
 }
 
-// rules is the one list of what must hold in the tables, whatever has happened
+// tableRules is the one list of what must hold in the tables, whatever has happened
 // before: the doctor checks it, and so do the tests of all packages.
-var rules = []rule{
+var tableRules = []rule{
 	{name: "jobs in more than one table", means: "a job is in exactly one of live, finished and dead",
 		sql: `SELECT id FROM (SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead)
 GROUP BY id HAVING COUNT(*) > 1`},
@@ -201,7 +201,7 @@ func CheckRules(ctx context.Context, db Querier) ([]Finding, error) {
 // checkRules is CheckRules for a version of the schema, without the quick rules unless quick is set.
 func checkRules(ctx context.Context, db Querier, version int, quick bool) ([]Finding, error) {
 	var found []Finding
-	for _, r := range rules {
+	for _, r := range tableRules {
 		if r.quick && !quick || r.since > version {
 			continue
 		}

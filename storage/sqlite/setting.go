@@ -195,7 +195,7 @@ func (t *tx) configure(lane storage.Lane, set storage.Settings) error {
 			changes[settingRegroup] = regroupDue
 		}
 	}
-	t.groups.free = nil
+	t.groups.known = nil
 	t.setAs(all, lane, changes)
 	t.notifyAll(storage.Event{})
 	return nil

@@ -12,6 +12,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 // statements runs SQL on one connection, preparing each text once. It bypasses
@@ -108,6 +109,8 @@ func (s *statements) bind(args ...any) ([]driver.NamedValue, error) {
 		case uint32:
 			a = int64(n)
 		case stateCode:
+			a = int64(n)
+		case rules.Role:
 			a = int64(n)
 		case bool:
 			a = int64(0)
@@ -283,6 +286,10 @@ func setInt(dest any, n int64) bool {
 		*d = int(n)
 	case *uint32:
 		*d = uint32(n)
+	case *stateCode:
+		*d = stateCode(n)
+	case *rules.Role:
+		*d = rules.Role(n)
 	case *bool:
 		*d = n != 0
 	default:

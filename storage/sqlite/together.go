@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -38,7 +39,7 @@ func (c *calls) fits(want int, r *jobRow) (bool, error) {
 	}
 	name := callName{want: want, lane: r.Lane}
 	if r.Options&hasOption != 0 {
-		var role role
+		var role rules.Role
 		err := c.row(sqlMembership, []any{r.ID}, &name.group, &role)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return false, err
@@ -137,11 +138,11 @@ func (g *granting) bring(x *storage.Exchange, head *jobRow, left *int, k *tokens
 	}
 	key := head.option.GroupKey
 	rule, err := g.groupRule(key)
-	if err != nil || rule.limit > 1 {
+	if err != nil || rule.Limit > 1 {
 		return err
 	}
-	all, err := g.tally(key)
-	if err != nil || all.taken != 1 || all.dead || all.first < head.ID {
+	var all rules.Group
+	if err := g.tally(key, &all); err != nil || !all.Alone(head.ID) {
 		return err
 	}
 	last := head.ID

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -44,6 +45,9 @@ var stateNames = [...]storage.State{
 	scheduled: storage.Scheduled, ready: storage.Ready, running: storage.Running,
 	done: storage.Done, cancelled: storage.Cancelled, dead: storage.Dead, blocked: storage.Blocked, expired: storage.Expired,
 }
+
+// codeOf returns the code of a state.
+func codeOf(s storage.State) stateCode { return stateCode(slices.Index(stateNames[:], s)) }
 
 // execer runs SQL inside a transaction: prepared on the writer's connection,
 // or plainly in a transaction of the application.

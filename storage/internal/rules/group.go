@@ -1,0 +1,198 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Role is what a member of a group is to the others, see [storage.Grouper].
+type Role int64
+
+// The roles. Stores keep these numbers.
+const (
+	NoRole Role = iota // the others pass it
+	Waits              // it is blocked
+	Placed             // it has a place: scheduled, ready or running
+	Blocks             // it is dead, and those with higher keys wait for it
+)
+
+// GroupRule is what the settings of a queue say of its groups.
+type GroupRule struct {
+	Limit int64 // how many places a group has
+	Pass  bool  // a dead member blocks nobody
+	Turns bool  // those that an exchange lets in go behind others of their lane
+}
+
+// GroupRuleOf returns the rule of a queue with these settings.
+func GroupRuleOf(set storage.Settings) GroupRule {
+	limit := max(set[storage.SettingGroupLimit], 1)
+	return GroupRule{
+		Limit: limit,
+		Pass:  limit > 1 || set[storage.SettingDeadHead] == int64(storage.PassDead),
+		Turns: set[storage.SettingOrder] == int64(storage.Turns),
+	}
+}
+
+// Needs reports whether a live member in a state needs a place, or is blocked.
+func (r GroupRule) Needs(s storage.State) bool { return r.Limit == 1 || s != storage.Scheduled }
+
+// Left returns the role of a member that had one and has ended as to.
+func (r GroupRule) Left(to storage.State) Role {
+	if to == storage.Dead && !r.Pass {
+		return Blocks
+	}
+	return NoRole
+}
+
+// PutBack returns the role of a member that has run and is scheduled or ready again. stays is
+// [storage.Finish.Stays].
+func (r GroupRule) PutBack(to storage.State, stays bool) Role {
+	if stays || r.Needs(to) {
+		return Placed
+	}
+	return NoRole
+}
+
+// Changed returns the role of a live member with a role that is changed from one state to
+// another, of a queue with this rule then. moved says that it comes from another queue or
+// kind, and put that it was put off or made due. A member that waits gets its place, if there
+// is one, when the group is settled.
+func (r GroupRule) Changed(from, to storage.State, role Role, moved, put bool) Role {
+	switch {
+	case from == storage.Blocked:
+		return Waits
+	case !r.Needs(to) && (moved || put):
+		return NoRole
+	case !moved && (role == Placed || to == storage.Scheduled):
+		return role
+	}
+	return Waits
+}
+
+// Member is a member of a group that may keep others back.
+type Member struct {
+	Job   int64 // key
+	Lane  int64 // number in the store
+	Role  Role  // Placed or Blocks
+	State storage.State
+}
+
+// Group is what is read of a group.
+type Group struct {
+	Rule  GroupRule
+	Taken int64 // how many members are Placed
+	Dead  bool  // whether any of them Blocks
+	// Waiting are the first members that wait, in the order of keys: one at least if there is
+	// one, and as many as Reads says.
+	Waiting []int64
+	// Members are those that are Placed or Block, in any order. They are read only if Reads says
+	// so.
+	Members []Member
+}
+
+// Reads says what else has to be read to settle g, of which Taken, Dead and the first that
+// waits are known: whether its Members, and how many of those that wait. anew is that of
+// Settle.
+func (g *Group) Reads(anew bool) (members bool, waiting int64) {
+	if g.Rule.Limit == 1 {
+		return g.Taken > 0 || g.Dead && !g.Rule.Pass, 1
+	}
+	if anew || g.Taken > g.Rule.Limit {
+		return g.Taken > 0, g.Rule.Limit
+	}
+	return false, max(g.Rule.Limit-g.Taken, 1)
+}
+
+// Settled is what changes in a group.
+type Settled struct {
+	Pass  bool     // each member that Blocks has no role any more
+	Leave []Member // scheduled members that leave their places, and have no role
+	Block []Member // ready or scheduled ones that lose their places, and wait
+	LetIn []int64  // members that wait and get a place, ready if they were due, else scheduled
+}
+
+// Settle says which members are to be let in and which blocked. With anew, scheduled members
+// leave their places if there may be several, as they may have taken them under another rule.
+func (g *Group) Settle(anew bool) (s Settled) {
+	s.Pass = g.Dead && g.Rule.Pass
+	if g.Rule.Limit == 1 {
+		g.settleOrder(&s)
+		return s
+	}
+	if anew || g.Taken > g.Rule.Limit {
+		g.leave(&s)
+	}
+	s.LetIn = g.Waiting[:min(int64(len(g.Waiting)), max(g.Rule.Limit-g.Taken, 0))]
+	return s
+}
+
+// settleOrder is Settle for a group whose members run one at a time: next is the one that runs
+// or, if there is none, the one with the lowest key.
+func (g *Group) settleOrder(s *Settled) {
+	next := int64(0)
+	if len(g.Waiting) > 0 {
+		next = g.Waiting[0]
+	}
+	runs := false // several do if they were leased together
+	for _, m := range g.Members {
+		switch {
+		case m.Role == Blocks && s.Pass, runs && m.State != storage.Running:
+		case m.State == storage.Running && !runs, next == 0 || m.Job < next:
+			next, runs = m.Job, m.State == storage.Running
+		}
+	}
+	for _, m := range g.Members {
+		if m.Role == Placed && m.Job != next && m.State != storage.Running {
+			s.Block = append(s.Block, m)
+		}
+	}
+	if len(g.Waiting) > 0 && next == g.Waiting[0] {
+		s.LetIn = g.Waiting[:1]
+	}
+}
+
+// leave has scheduled members leave their places, and the ready ones with the highest keys
+// until no more than the limit are taken.
+func (g *Group) leave(s *Settled) {
+	var ready []Member
+	for _, m := range g.Members {
+		switch {
+		case m.Role != Placed:
+		case m.State == storage.Scheduled:
+			s.Leave = append(s.Leave, m)
+			g.Taken--
+		case m.State == storage.Ready:
+			ready = append(ready, m)
+		}
+	}
+	if n := min(g.Taken-g.Rule.Limit, int64(len(ready))); n > 0 {
+		slices.SortFunc(ready, func(a, b Member) int { return cmp.Compare(b.Job, a.Job) })
+		s.Block = ready[:n]
+		g.Taken -= n
+	}
+}
+
+// Join returns the role of a new member in a state, which has a higher key than all others, and
+// counts it in g. others reports that there is a place for one that waits already, so that the
+// group is to be settled once the new member is there.
+func (g *Group) Join(s storage.State) (role Role, others bool) {
+	if !g.Rule.Needs(s) {
+		return NoRole, false
+	}
+	if g.Dead && !g.Rule.Pass || g.Taken >= g.Rule.Limit {
+		return Waits, false
+	}
+	if len(g.Waiting) > 0 {
+		return Waits, true
+	}
+	g.Taken++
+	return Placed, false
+}
+
+// Alone reports whether the member with a key is the only one that has a place and none blocks,
+// so that those that wait right behind it may be leased with it, see [storage.Want.ByGroup].
+func (g *Group) Alone(key int64) bool {
+	return g.Taken == 1 && !g.Dead && len(g.Waiting) > 0 && g.Waiting[0] > key
+}

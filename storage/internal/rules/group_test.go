@@ -1,0 +1,195 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand/storage"
+)
+
+var (
+	inOrder = GroupRule{Limit: 1}
+	passing = GroupRule{Limit: 1, Pass: true}
+)
+
+func several(n int64) GroupRule { return GroupRule{Limit: n, Pass: true} }
+
+// groupOf reads a group as words: a letter and a key each. s, r and x are scheduled, ready and
+// running members with a place, d is dead and blocks, and w waits. It reads as much as a store
+// has to.
+func groupOf(t *testing.T, r GroupRule, members string, anew bool) *Group {
+	t.Helper()
+	g := &Group{Rule: r}
+	var all []Member
+	for _, word := range strings.Fields(members) {
+		job, err := strconv.ParseInt(word[1:], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := Member{Job: job, Role: Placed}
+		switch word[0] {
+		case 's':
+			m.State = storage.Scheduled
+		case 'r':
+			m.State = storage.Ready
+		case 'x':
+			m.State = storage.Running
+		case 'd':
+			m.State, m.Role, g.Dead = storage.Dead, Blocks, true
+		case 'w':
+			g.Waiting = append(g.Waiting, job)
+			continue
+		default:
+			t.Fatalf("member %q", word)
+		}
+		if m.Role == Placed {
+			g.Taken++
+		}
+		all = append(all, m)
+	}
+	slices.Sort(g.Waiting)
+	reads, waiting := g.Reads(anew)
+	if g.Waiting = g.Waiting[:min(int64(len(g.Waiting)), waiting)]; reads {
+		g.Members = all
+	}
+	return g
+}
+
+// String says what changes, each in the order of keys but what is let in.
+func (s Settled) String() string {
+	var words []string
+	if s.Pass {
+		words = append(words, "pass")
+	}
+	for _, m := range s.Leave {
+		words = append(words, fmt.Sprint("leave ", m.Job))
+	}
+	for _, m := range s.Block {
+		words = append(words, fmt.Sprint("block ", m.Job))
+	}
+	for _, job := range s.LetIn {
+		words = append(words, fmt.Sprint("let ", job))
+	}
+	return strings.Join(words, ", ")
+}
+
+func TestGroup_Settle(t *testing.T) {
+	for _, c := range []struct {
+		rule          GroupRule
+		anew          bool
+		members, want string
+	}{
+		{inOrder, false, "", ""},
+		{inOrder, false, "w4 w2 w3", "let 2"},
+		{inOrder, false, "r1 w2", ""},
+		{inOrder, false, "s1 w2", ""},
+		{inOrder, false, "x1 w2", ""},
+		{inOrder, false, "r3 w2", "block 3, let 2"},            // one with a lower key has come back
+		{inOrder, false, "s3 w2", "block 3, let 2"},            // whenever it is due
+		{inOrder, false, "x3 w2", ""},                          // but that one runs
+		{inOrder, false, "x3 x4 r1 w2", "block 1"},             // leased together, and 1 was put back
+		{inOrder, false, "r3 r5 r4", "block 5, block 4"},       // more than one may be there after a change of the limit
+		{inOrder, false, "d1 w2", ""},                          // the dead one blocks
+		{inOrder, false, "d3 w2", "let 2"},                     // not one before it
+		{inOrder, false, "d1 r2 w3", "block 2"},                // 1 has died while 2 was let in
+		{inOrder, false, "d1 x2 w3", ""},                       //
+		{inOrder, false, "d1 d2 x4 r3", "block 3"},             //
+		{passing, false, "d1 w2", "pass, let 2"},               //
+		{passing, false, "d1 d2 w3", "pass, let 3"},            //
+		{passing, false, "d1 r3 w2", "pass, block 3, let 2"},   //
+		{passing, false, "d1 r2 w3", "pass"},                   //
+		{inOrder, true, "r1 w2", ""},                           //
+		{several(3), false, "x1 w4 w2 w3", "let 2, let 3"},     //
+		{several(3), false, "x1 s2 w3 w4", "let 3"},            // a place is kept by one that is put back with it
+		{several(3), false, "w2", "let 2"},                     //
+		{several(3), false, "d1 w2", "pass, let 2"},            //
+		{several(2), false, "r1 r2 w3", ""},                    //
+		{several(2), false, "r4 r1 x3 r2", "block 4, block 2"}, // too many: the highest keys that do not run
+		{several(2), false, "x1 x2 x3 w4", ""},                 //
+		{several(2), false, "x1 x2 x3 r4", "block 4"},          //
+		{several(2), false, "s1 r2 x3 w4", "leave 1"},          // that is enough
+		{several(2), false, "s1 s2 x3 w4 w5", "leave 1, leave 2, let 4"},
+		{several(2), true, "s1 w4 w5 w6", "leave 1, let 4, let 5"}, // that one needs no place now
+		{several(2), true, "x1 w4 w5", "let 4"},                    //
+	} {
+		if got := groupOf(t, c.rule, c.members, c.anew).Settle(c.anew).String(); got != c.want {
+			t.Errorf("%+v, anew %v, %q: %q, want %q", c.rule, c.anew, c.members, got, c.want)
+		}
+	}
+}
+
+func TestGroup_Join(t *testing.T) {
+	for _, c := range []struct {
+		rule    GroupRule
+		members string
+		state   storage.State
+		want    Role
+		others  bool
+	}{
+		{inOrder, "", storage.Ready, Placed, false},
+		{inOrder, "", storage.Scheduled, Placed, false},
+		{inOrder, "s1", storage.Ready, Waits, false},
+		{inOrder, "x1", storage.Ready, Waits, false},
+		{inOrder, "d1", storage.Ready, Waits, false},
+		{passing, "d1", storage.Ready, Placed, false},
+		{passing, "w1", storage.Ready, Waits, true},
+		{several(2), "x1", storage.Ready, Placed, false},
+		{several(2), "x1 x2", storage.Ready, Waits, false},
+		{several(2), "x1 x2", storage.Scheduled, NoRole, false},
+		{several(2), "x1 w2", storage.Ready, Waits, true},
+		{several(2), "x1 x2 w3", storage.Ready, Waits, false},
+	} {
+		g := groupOf(t, c.rule, c.members, true)
+		taken := g.Taken
+		role, others := g.Join(c.state)
+		if role != c.want || others != c.others {
+			t.Errorf("%+v, %q, %s: role %d, others %v, want %d, %v", c.rule, c.members, c.state, role, others, c.want, c.others)
+		}
+		if role == Placed {
+			taken++
+		}
+		if g.Taken != taken {
+			t.Errorf("%+v, %q, %s: %d are taken, want %d", c.rule, c.members, c.state, g.Taken, taken)
+		}
+	}
+}
+
+func TestGroupRule(t *testing.T) {
+	for _, c := range []struct {
+		what      string
+		got, want Role
+	}{
+		{"done", inOrder.Left(storage.Done), NoRole},
+		{"dead", inOrder.Left(storage.Dead), Blocks},
+		{"dead, passed", passing.Left(storage.Dead), NoRole},
+		{"dead, one of several", several(2).Left(storage.Dead), NoRole},
+
+		{"put back for later", inOrder.PutBack(storage.Scheduled, false), Placed},
+		{"put back", several(2).PutBack(storage.Ready, false), Placed},
+		{"put back for later, one of several", several(2).PutBack(storage.Scheduled, false), NoRole},
+		{"put back for later, and stays", several(2).PutBack(storage.Scheduled, true), Placed},
+
+		{"blocked, due", inOrder.Changed(storage.Blocked, storage.Ready, Waits, false, true), Waits},
+		{"put off", inOrder.Changed(storage.Ready, storage.Scheduled, Placed, false, true), Placed},
+		{"moved", inOrder.Changed(storage.Ready, storage.Ready, Placed, true, false), Waits},
+		{"put off, one of several", several(2).Changed(storage.Ready, storage.Scheduled, Placed, false, true), NoRole},
+		{"priority, one of several", several(2).Changed(storage.Scheduled, storage.Scheduled, Placed, false, false), Placed},
+		{"moved while scheduled, one of several", several(2).Changed(storage.Scheduled, storage.Scheduled, Placed, true, false), NoRole},
+		{"due, one of several", several(2).Changed(storage.Scheduled, storage.Ready, NoRole, false, true), Waits},
+		{"due with a place", several(2).Changed(storage.Scheduled, storage.Ready, Placed, false, true), Placed},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: role %d, want %d", c.what, c.got, c.want)
+		}
+	}
+	turns := GroupRuleOf(storage.Settings{storage.SettingGroupLimit: 3, storage.SettingOrder: int64(storage.Turns)})
+	if want := (GroupRule{Limit: 3, Pass: true, Turns: true}); turns != want {
+		t.Errorf("%+v, want %+v", turns, want)
+	}
+	if got := GroupRuleOf(nil); got != inOrder {
+		t.Errorf("%+v, want %+v", got, inOrder)
+	}
+}
