@@ -173,6 +173,8 @@ func TestGroupRule(t *testing.T) {
 		{"put back for later, and stays", several(2).PutBack(storage.Scheduled, true), Placed},
 
 		{"blocked, due", inOrder.Changed(storage.Blocked, storage.Ready, Waits, false, true), Waits},
+		{"blocked, of several, put off", several(2).Changed(storage.Blocked, storage.Scheduled, Waits, false, true), Waits},
+		{"priority of one without a place", several(2).Changed(storage.Scheduled, storage.Scheduled, NoRole, false, false), NoRole},
 		{"put off", inOrder.Changed(storage.Ready, storage.Scheduled, Placed, false, true), Placed},
 		{"moved", inOrder.Changed(storage.Ready, storage.Ready, Placed, true, false), Waits},
 		{"put off, one of several", several(2).Changed(storage.Ready, storage.Scheduled, Placed, false, true), NoRole},
@@ -191,5 +193,15 @@ func TestGroupRule(t *testing.T) {
 	}
 	if got := GroupRuleOf(nil); got != inOrder {
 		t.Errorf("%+v, want %+v", got, inOrder)
+	}
+}
+
+func TestGroup_Alone(t *testing.T) {
+	for members, want := range map[string]bool{
+		"x1": false, "x1 w2": true, "x2 w1": false, "x1 x2 w3": false, "x1 d5 w2": false, "w2": false,
+	} {
+		if got := groupOf(t, inOrder, members, true).Alone(int64(members[1] - '0')); got != want {
+			t.Errorf("%q: %v, want %v", members, got, want)
+		}
 	}
 }

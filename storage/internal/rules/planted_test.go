@@ -1,0 +1,97 @@
+package rules
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// planted are faults, each as what a file says and what it would say with the fault, of which the
+// other tests of this package have to find each.
+var planted = map[string][][2]string{
+	"group.go": {
+		{"max(set[storage.SettingGroupLimit], 1)", "set[storage.SettingGroupLimit]"},
+		{"limit > 1 || set", "set"},
+		{"r.Limit == 1 || s !=", "s !="},
+		{"to == storage.Dead && !r.Pass", "to == storage.Dead"},
+		{"if stays || r.Needs(to)", "if r.Needs(to)"},
+		{"case from == storage.Blocked:", "case false:"},
+		{"&& (moved || put):", "&& put:"},
+		{"&& (moved || put):", "&& moved:"},
+		{"case !moved && (role", "case (role"},
+		{"(role == Placed || to == storage.Scheduled)", "role == Placed"},
+		{"return g.Taken > 0 || g.Dead && !g.Rule.Pass, 1", "return g.Taken > 0, 1"},
+		{"return g.Taken > 0 || g.Dead && !g.Rule.Pass, 1", "return g.Dead && !g.Rule.Pass, 1"},
+		{"return g.Taken > 0, g.Rule.Limit", "return false, g.Rule.Limit"},
+		{"return g.Taken > 0, g.Rule.Limit", "return g.Taken > 0, 1"},
+		{"return false, max(g.Rule.Limit-g.Taken, 1)", "return false, 1"},
+		{"s.Pass = g.Dead && g.Rule.Pass", "s.Pass = g.Rule.Pass"},
+		{"if anew || g.Taken > g.Rule.Limit {\n\t\tg.leave", "if anew {\n\t\tg.leave"},
+		{"if anew || g.Taken > g.Rule.Limit {\n\t\tg.leave", "if g.Taken > g.Rule.Limit {\n\t\tg.leave"},
+		{"max(g.Rule.Limit-g.Taken, 0)", "g.Rule.Limit"},
+		{"case m.Role == Blocks && s.Pass, runs &&", "case runs &&"},
+		{"s.Pass, runs && m.State != storage.Running:", "s.Pass:"},
+		{"case m.State == storage.Running && !runs, next", "case next"},
+		{"next == 0 || m.Job < next", "next == 0"},
+		{"if m.Role == Placed && m.Job != next && m.State != storage.Running", "if m.Role == Placed && m.Job != next"},
+		{"if m.Role == Placed && m.Job != next", "if m.Job != next"},
+		{"if len(g.Waiting) > 0 && next == g.Waiting[0]", "if len(g.Waiting) > 0"},
+		{"s.Leave = append(s.Leave, m)\n\t\t\tg.Taken--", "s.Leave = append(s.Leave, m)"},
+		{"cmp.Compare(b.Job, a.Job)", "cmp.Compare(a.Job, b.Job)"},
+		{"case m.State == storage.Ready:", "default:"},
+		{"g.Dead && !g.Rule.Pass || g.Taken", "g.Taken"},
+		{"g.Dead && !g.Rule.Pass || g.Taken", "g.Dead || g.Taken"},
+		{"g.Taken >= g.Rule.Limit {", "g.Taken > g.Rule.Limit {"},
+		{"if len(g.Waiting) > 0 {\n\t\treturn Waits, true", "if false {\n\t\treturn Waits, true"},
+		{"g.Taken++", ""},
+		{"g.Taken == 1 && !g.Dead", "g.Taken == 1"},
+		{"g.Taken == 1 && !g.Dead", "!g.Dead"},
+		{"g.Waiting[0] > key", "true"},
+	},
+}
+
+// The other tests fail with each of the faults.
+func TestPlanted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs the tests of this package once for each fault")
+	}
+	for file, faults := range planted {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, err := filepath.Abs(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range faults {
+			t.Run(f[0]+" as "+f[1], func(t *testing.T) {
+				t.Parallel()
+				if n := strings.Count(string(source), f[0]); n != 1 {
+					t.Fatalf("%s says it %d times: must be once", file, n)
+				}
+				dir := t.TempDir()
+				bad, overlay := filepath.Join(dir, file), filepath.Join(dir, "overlay.json")
+				doc, err := json.Marshal(map[string]map[string]string{"Replace": {path: bad}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for name, text := range map[string]string{bad: strings.Replace(string(source), f[0], f[1], 1), overlay: string(doc)} {
+					if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				out, err := exec.Command("go", "test", "-overlay", overlay, "-skip", "^TestPlanted$", ".").CombinedOutput()
+				switch {
+				case err == nil:
+					t.Error("no test finds it")
+				case !strings.Contains(string(out), "--- FAIL"):
+					t.Errorf("it does not build: %s", out)
+				}
+			})
+		}
+	}
+}
