@@ -76,7 +76,7 @@ func (h holds) of(name storage.Lane, at int64) (held, ajar bool) {
 
 // span returns from when to when the same lanes are held or ajar as at a time.
 func (h holds) span(at int64) (from, to int64) {
-	from, to = math.MinInt64, forever
+	from, to = math.MinInt64, math.MaxInt64
 	for _, end := range h {
 		if end.until <= at {
 			from = max(from, end.until)
@@ -90,14 +90,14 @@ func (h holds) span(at int64) (from, to int64) {
 // next returns when the first lane of wants may be held no longer than at a time,
 // 0 if none is held then.
 func (h holds) next(wants []storage.Want, at int64) int64 {
-	first := int64(forever)
+	first := int64(math.MaxInt64)
 	for lane, end := range h {
 		touches := func(w storage.Want) bool { return lane.Touches(&w) }
 		if at < end.until && end.until < first && slices.ContainsFunc(wants, touches) {
 			first = end.until
 		}
 	}
-	if first == forever {
+	if first == math.MaxInt64 {
 		return 0
 	}
 	return first

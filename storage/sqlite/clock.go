@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -102,7 +103,7 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	if held > 0 {
 		t.manyHoldsChange()
 	}
-	end := int64(forever)
+	end := int64(math.MaxInt64)
 	err = t.row(sqlShiftEnd, []any{after}, &next)
 	switch {
 	case err == nil:

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"cmp"
 	"database/sql"
 	"errors"
@@ -37,24 +36,18 @@ const (
 	sqlOverWindows = `SELECT key, job, salt, created_at FROM main.errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 AND until <= ?1 ORDER BY until LIMIT 500`
 )
 
-// windowed reports whether the key may be held without a live job, but not for ever.
-func (k *keyRow) windowed() bool { return k.until > 0 && k.until < forever }
+// rule returns what the rules know of a key.
+func (k *keyRow) rule() rules.Key { return rules.Key{Created: k.created, Until: max(k.until, 0)} }
 
-// windowOver reports whether a key is free whose holder had it for a time. A time that
-// began later than now begins anew, as the clock was set back.
-func (t *tx) windowOver(at int64, key string, k *keyRow) (bool, error) {
-	live, err := t.live(k.id())
-	if err != nil || live {
-		return false, err
-	}
-	if k.created > at && k.until > k.created {
-		k.until = at + k.until - k.created
+// over reports whether a key is free whose holder had it for a time.
+func (t *tx) over(at int64, key string, h *keyRow) (over bool, err error) {
+	k := h.rule()
+	if k.Live, err = t.live(h.id()); err == nil && k.Renew(at) {
+		h.until = k.Until
 		t.renewed++
-		if _, err := t.exec(sqlKeyWindow, key, k.until); err != nil {
-			return false, err
-		}
+		_, err = t.exec(sqlKeyWindow, key, k.Until)
 	}
-	return k.until <= at, nil
+	return k.Over(at), err
 }
 
 // takeKey makes a job the holder of its unique key, whoever has held it.
@@ -81,10 +74,16 @@ func (t *tx) releaseKey(f *facts, at int64) error {
 		return err
 	}
 	next, err := t.follower(key)
-	if err != nil || next.job == 0 && until > at {
+	if err != nil {
 		return err
 	}
-	if _, err = t.exec(sqlDropKey, key); err != nil || next.job == 0 {
+	k := keyRow{until: until}
+	rule := k.rule()
+	heir := rule.Ended(at, next.job != 0)
+	if heir == rules.Holder {
+		return nil
+	}
+	if _, err = t.exec(sqlDropKey, key); err != nil || heir == rules.Nobody {
 		return err
 	}
 	if _, err := t.exec(sqlNextHolder, key); err != nil {
@@ -128,129 +127,112 @@ func refusal(err error, index int, first int64) error {
 	return err
 }
 
+// heldKey is what is read of a unique key for a job with a Conflict.
+type heldKey struct {
+	rules.Key
+	holder storage.ID
+	waiter jobRow // of Waiting
+}
+
 // enterOrReplace is enter for a job with a Conflict, which may change the holder.
 func (t *tx) enterOrReplace(now time.Time, r *jobRow, j *storage.NewJob, e *storage.Enqueued) (storage.ID, error) {
-	c, key := j.Conflict, r.UniqueKey.String
-	if c.Merge != nil {
-		holder, stale, err := t.unmerged(r, c)
-		if stale != nil || err != nil {
-			e.Duplicate, e.Unmerged = true, stale
-			return holder, err
+	var k heldKey
+	if j.Conflict.Merge != nil {
+		if err := t.readKey(&k, j); err != nil {
+			return k.holder, err
+		}
+		if e.Unmerged = k.Unmerged(j.Conflict); e.Unmerged != nil {
+			e.Duplicate = true
+			return k.holder, nil
 		}
 	}
-	holder, err := t.enter(now, r, keyUntil(r, j))
+	holder, err := t.enter(now, r, rules.Until(j, r.CreatedAt, r.DueAt))
 	if err != nil || holder.IsZero() {
 		return holder, err
 	}
-	if c.Mode == storage.Fail {
+	if j.Conflict.Replaces() {
+		if err := t.readKey(&k, j); err != nil {
+			return holder, err
+		}
+	}
+	verdict := k.Conflict(j)
+	switch verdict {
+	case rules.Duplicate:
+		return holder, nil
+	case rules.Refuse:
 		d := &storage.DuplicateError{ID: holder}
-		if err := t.row(sqlKeyGone, []any{key, micros(now)}, &d.Gone); err != nil {
+		if err := t.row(sqlKeyGone, []any{j.Unique, micros(now)}, &d.Gone); err != nil {
 			return holder, err
 		}
 		return holder, d
-	}
-	if !c.Replaces() {
-		return holder, nil
-	}
-	h, err := t.keyHolder(key)
-	if err != nil {
-		return holder, err
-	}
-	var w jobRow
-	waits, err := t.waiting(key, &h, c, &w)
-	if err != nil {
-		return holder, err
-	}
-	if waits {
+	case rules.Change:
 		e.Replaced = true
-		return w.id(), t.replace(now, &w, j)
+		return k.waiter.id(), t.replace(now, &k, j)
 	}
-	live, err := t.live(holder)
-	if err != nil || !live && !h.windowed() || live && (h.until == forever || j.Group != "") {
-		return holder, err
-	}
-	if h.windowed() && h.until > r.DueAt {
-		r.State, r.DueAt, r.Delay = scheduled, h.until, h.until-r.CreatedAt
+	if k.Until > r.DueAt {
+		r.State, r.DueAt, r.Delay = scheduled, k.Until, k.Until-r.CreatedAt
 		if r.option, err = t.newOption(now, r, j); err != nil {
 			return holder, err
 		}
 	}
-	if live {
-		return storage.ID{}, t.follow(now, r, keyUntil(r, j))
+	until := rules.Until(j, r.CreatedAt, r.DueAt)
+	if verdict == rules.Follow {
+		return storage.ID{}, t.follow(now, r, until)
 	}
-	if err := t.takeKey(r, keyUntil(r, j)); err != nil {
+	if err := t.takeKey(r, until); err != nil {
 		return holder, err
 	}
 	return storage.ID{}, t.admit(now, r)
 }
 
-// waiting reads the job with a key that c may change, and reports whether there is one.
-func (t *tx) waiting(key string, h *keyRow, c *storage.Conflict, w *jobRow) (bool, error) {
+// readKey reads the unique key of a job, and the job that may be changed for it.
+func (t *tx) readKey(k *heldKey, j *storage.NewJob) error {
+	*k = heldKey{}
+	h, err := t.keyHolder(j.Unique)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
 	job := h.job
-	if h.until != 0 && h.until != forever {
-		next, err := t.follower(key)
-		if err != nil {
-			return false, err
-		}
+	if err == nil && h.until != 0 && h.until != rules.Forever {
+		var next keyRow
+		next, err = t.follower(j.Unique)
 		job = cmp.Or(next.job, job)
 	}
-	err := t.row(sqlJob, []any{job}, w.dest(&w.State)...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+	if err != nil {
+		return err
 	}
-	return err == nil && w.State != running && (c.Mode != storage.After || w.Attempt == 0), err
-}
-
-// unmerged returns the holder and what the args of a job are to be made of, or nil if they
-// were made of the job that waits.
-func (t *tx) unmerged(r *jobRow, c *storage.Conflict) (holder storage.ID, stale *storage.Unmerged, err error) {
-	h, err := t.keyHolder(r.UniqueKey.String)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return holder, nil, err
+	k.Key, k.holder = h.rule(), h.id()
+	w := &k.waiter
+	if err := t.row(sqlJob, []any{job}, w.dest(&w.State)...); errors.Is(err, sql.ErrNoRows) {
+		return nil
+	} else if err != nil {
+		return err
 	}
-	var w jobRow
-	waits := false
-	if err == nil {
-		if waits, err = t.waiting(r.UniqueKey.String, &h, c, &w); err == nil && waits && w.Beside {
-			err = t.row(sqlPayload, []any{w.ID}, &w.Headers, &w.Args)
-		}
-		if err != nil {
-			return holder, nil, err
+	if w.Beside && j.Conflict.Merge != nil {
+		if err := t.row(sqlPayload, []any{w.ID}, &w.Headers, &w.Args); err != nil {
+			return err
 		}
 	}
-	if old := c.Merge.Old; waits == (old != nil) && (!waits || bytes.Equal(old, w.Args)) {
-		return holder, nil, nil
-	}
-	stale = new(storage.Unmerged)
-	if waits {
-		stale.Found = append([]byte{}, w.Args...)
-	}
-	return h.id(), stale, nil
+	k.Live = true
+	k.Waiting = &rules.Waiting{State: stateNames[w.State], Created: w.CreatedAt, Due: w.DueAt, Counters: w.counters(), Args: w.Args}
+	return nil
 }
 
 // replace has a job that waits do what j is to do.
-func (t *tx) replace(now time.Time, w *jobRow, j *storage.NewJob) error {
-	was, at, c := w.facts, micros(now), j.Conflict
-	due := w.DueAt
-	if c.Fresh {
-		if w.State == scheduled && w.Attempt > 0 && due > at {
-			due = at
-		}
-		w.Retry, w.Crashes, w.Snoozes = 0, 0, 0
-	}
-	due = dueMicros(c.Due(now, fromMicros(w.CreatedAt), fromMicros(due)))
+func (t *tx) replace(now time.Time, k *heldKey, j *storage.NewJob) error {
+	w := &k.waiter
+	was := w.facts
+	is, put := k.Waiting.Replaced(now, j.Conflict)
+	w.Retry, w.Crashes, w.Snoozes = int64(is.Retry), int64(is.Crashes), int64(is.Snoozes)
 	m, err := t.membership(&was)
 	if err != nil {
 		return err
 	}
 	rest := rewrite{args: true, member: m, as: m.Role}
 	d := delta{change: setWork, was: &was, row: w, rest: &rest, tell: nobody}
-	if due != w.DueAt {
-		w.DueAt, w.Delay = due, max(due-at, 0)
+	if put {
+		w.DueAt, w.Delay, w.State = is.Due, is.Delay, codeOf(is.State)
 		rest.delay, rest.moves, d.tell = w.Delay, m.GroupKey != "", everybody
-		if w.State = ready; due > at {
-			w.State = scheduled
-		}
 		if rest.as, err = t.place(&was, w, m, "", true, &rest.delay); err != nil {
 			return err
 		}

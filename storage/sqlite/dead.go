@@ -453,7 +453,7 @@ func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next t
 }
 
 func (t *tx) nextPurge() (us int64, err error) {
-	if err = t.row(sqlNextPurge, nil, &us); us == forever {
+	if err = t.row(sqlNextPurge, nil, &us); us == math.MaxInt64 {
 		us = 0
 	}
 	return us, err

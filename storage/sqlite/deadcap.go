@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"database/sql"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -111,7 +112,7 @@ func (u *undertaker) scope(scope storage.Lane, lanes []int64, most int64, full s
 		return err
 	}
 	over := n - most
-	after := victim{due: -forever}
+	after := victim{due: -math.MaxInt64}
 	for full == storage.EvictDead && over > 0 && u.evicted < deadEvictLimit && u.looks < deadEvictSearch {
 		page, err := u.page(scope, lanes, after)
 		if err != nil {

@@ -5,11 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -24,8 +24,6 @@ FROM main.errand_unique WHERE key = ?1 AND slot = 0`
 	sqlDropKey       = `DELETE FROM main.errand_unique WHERE key = ?1 AND slot = 0`
 	sqlReleaseKey    = `DELETE FROM main.errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 )
-
-const forever = math.MaxInt64
 
 // Enqueue implements [storage.Store].
 func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
@@ -124,7 +122,7 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 		}
 		var holder storage.ID
 		if j.Conflict == nil {
-			holder, err = t.enter(now, &r, keyUntil(&r, j))
+			holder, err = t.enter(now, &r, rules.Until(j, r.CreatedAt, r.DueAt))
 		} else {
 			holder, err = t.enterOrReplace(now, &r, j, &out[i])
 		}
@@ -223,17 +221,6 @@ func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 	return nil
 }
 
-// keyUntil returns the until of the unique key of a new job.
-func keyUntil(r *jobRow, j *storage.NewJob) int64 {
-	switch {
-	case j.UniqueScope == storage.UniqueForever:
-		return forever
-	case j.UniqueFor > 0:
-		return max(r.CreatedAt, r.DueAt) + upMicros(j.UniqueFor)
-	}
-	return 0
-}
-
 // claimKey takes the unique key of a job. If another job holds it, claimKey
 // returns that job's ID.
 func (t *tx) claimKey(at int64, r *jobRow, until int64) (holder storage.ID, err error) {
@@ -243,10 +230,10 @@ func (t *tx) claimKey(at int64, r *jobRow, until int64) (holder storage.ID, err 
 		return holder, err
 	}
 	h, err := t.keyHolder(key)
-	if err != nil || !h.windowed() {
+	if err != nil || h.until <= 0 || h.until == rules.Forever {
 		return h.id(), err
 	}
-	over, err := t.windowOver(at, key, &h)
+	over, err := t.over(at, key, &h)
 	if err != nil || !over {
 		return h.id(), err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"database/sql"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -67,7 +68,7 @@ func (m *room) evictor(s *capScope, when storage.WhenFull) (*evictor, error) {
 	if m.evictors == nil {
 		m.evictors = map[string]*evictor{}
 	}
-	e := &evictor{ready: ready, lowest: when == storage.EvictLowest, after: victim{due: -forever}}
+	e := &evictor{ready: ready, lowest: when == storage.EvictLowest, after: victim{due: -math.MaxInt64}}
 	m.evictors[s.queue] = e
 	return e, nil
 }

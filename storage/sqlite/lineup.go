@@ -428,7 +428,7 @@ func (t *tx) survey(l *lineup) error {
 			i++
 			continue
 		}
-		lane, key := int64(forever), place{}
+		lane, key := int64(math.MaxInt64), place{}
 		err := t.row(sqlFirstFrom, []any{l.lanes[i].lane}, &lane, &key.priority, &key.due, &key.id)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -455,7 +455,7 @@ func (t *tx) surveyFew(l *lineup) error {
 	for i := 0; i < len(l.groups) && l.unsure > 0; i++ {
 		for _, g := range []*group{l.groups[i], l.groups[i].kept} {
 			for g != nil && len(g.order) > 0 && !g.order[0].sure {
-				b, lane, key := g.order[0], int64(forever), place{}
+				b, lane, key := g.order[0], int64(math.MaxInt64), place{}
 				err := t.row(sqlFirstFrom, []any{b.lane}, &lane, &key.priority, &key.due, &key.id)
 				if err != nil && !errors.Is(err, sql.ErrNoRows) {
 					return err
