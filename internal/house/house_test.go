@@ -46,7 +46,7 @@ func TestHouse_dependencies(t *testing.T) {
 		"github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft", "golang.org/x/sys",
 	}
 	own := []string{"", "/internal/clock", "/internal/door", "/internal/engine", "/internal/logs", "/internal/schedule", "/internal/seconds", "/migrations", "/policy",
-		"/storage", "/storage/sqlite", "/storage/sqlite/internal/host"}
+		"/storage", "/storage/internal/rules", "/storage/sqlite", "/storage/sqlite/internal/host"}
 	deps := goList(t, "-deps", ".")
 	if len(deps) < 50 {
 		t.Fatalf("go list knows only %d packages", len(deps))
@@ -82,9 +82,11 @@ func TestHouse_directions(t *testing.T) {
 		"internal/remember": {},
 		"internal/seconds":  {},
 		"internal/schedule": {"github.com/robfig/cron/v3"},
-		"storage/postgres":  {"storage", "migrations"},
+		"storage/postgres":  {"storage", "storage/internal/rules", "migrations"},
 		"internal/pgtest":   {"github.com/jackc/pgx/v5"},
-		"storage/sqlite":    {"internal/logs", "storage", "migrations", "storage/sqlite/internal/host"},
+		"storage/sqlite":    {"internal/logs", "storage", "storage/internal/rules", "migrations", "storage/sqlite/internal/host"},
+		// pure
+		"storage/internal/rules": {"storage"},
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage/sqlite"},
