@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -62,10 +63,8 @@ func (t *tx) regroupOnce(n int, f func(i int) error) (err error) {
 	keys := t.groups.touched
 	t.groups.touched = nil
 	slices.Sort(keys)
-	for _, key := range slices.Compact(keys) {
-		if err == nil {
-			err = t.settleGroup(key, false)
-		}
+	if keys = slices.Compact(keys); err == nil && len(keys) > 0 {
+		err = t.settleGroups(keys, false)
 	}
 	return err
 }
@@ -81,40 +80,47 @@ func (t *tx) regroupNow(key string) error {
 
 // settleGroup is regroup at once. anew is that of [rules.Group.Settle].
 func (t *tx) settleGroup(key string, anew bool) error {
-	g, err := t.group(key, anew)
-	if err != nil {
+	return t.settleGroups([]string{key}, anew)
+}
+
+// settleGroups has the members of groups be in the states that they should.
+func (t *tx) settleGroups(keys []string, anew bool) error {
+	var d rules.Delta
+	if err := rules.SettleGroups(groupRows{t}, keys, anew, t.groups.at, &d); err != nil {
 		return err
 	}
-	s := g.Settle(anew)
-	if s.Pass {
+	for _, key := range d.Pass {
 		if _, err := t.exec(sqlPassDead, key); err != nil {
 			return err
 		}
 	}
-	for _, m := range s.Leave {
-		if _, err := t.exec(sqlSetRole, m.Job, rules.NoRole); err != nil {
+	for _, job := range d.Leave {
+		if _, err := t.exec(sqlSetRole, job, rules.NoRole); err != nil {
 			return err
 		}
 	}
-	for _, m := range s.Block {
+	for _, m := range d.Block {
 		if err := t.block(m); err != nil {
 			return err
 		}
 	}
-	at := int64(math.MinInt64)
-	if g.Rule.Turns && t.groups.at != 0 {
-		at = t.groups.at
-	}
-	for _, job := range s.LetIn {
-		if err := t.unblock(job, at, rules.Placed); err != nil {
+	for _, l := range d.LetIn {
+		if err := t.unblock(l.Job, cmp.Or(l.At, math.MinInt64), rules.Placed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// group reads what has to be known of a group to settle it.
-func (t *tx) group(key string, anew bool) (g rules.Group, err error) {
+// groupRows is [rules.Rows] of a transaction. With one writer nothing is to be locked.
+type groupRows struct{ *tx }
+
+// Load implements [rules.Rows].
+func (groupRows) Load(rules.Need) error { return nil }
+
+// Group implements [rules.Rows].
+func (t groupRows) Group(key string, anew bool) (g rules.Group, err error) {
+	g.Name = key
 	if g.Rule, err = t.groupRule(key); err == nil {
 		err = t.tally(key, &g)
 	}

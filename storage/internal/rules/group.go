@@ -81,6 +81,7 @@ type Member struct {
 
 // Group is what is read of a group.
 type Group struct {
+	Name  string // as the store has it
 	Rule  GroupRule
 	Taken int64 // how many members are Placed
 	Dead  bool  // whether any of them Blocks
@@ -105,32 +106,31 @@ func (g *Group) Reads(anew bool) (members bool, waiting int64) {
 	return false, max(g.Rule.Limit-g.Taken, 1)
 }
 
-// Settled is what changes in a group.
-type Settled struct {
-	Pass  bool     // each member that Blocks has no role any more
-	Leave []Member // scheduled members that leave their places, and have no role
-	Block []Member // ready or scheduled ones that lose their places, and wait
-	LetIn []int64  // members that wait and get a place, ready if they were due, else scheduled
-}
-
-// Settle says which members are to be let in and which blocked. With anew, scheduled members
-// leave their places if there may be several, as they may have taken them under another rule.
-func (g *Group) Settle(anew bool) (s Settled) {
-	s.Pass = g.Dead && g.Rule.Pass
+// Settle adds to d which members are to be let in and which blocked. With anew, scheduled
+// members leave their places if there may be several, as they may have taken them under another
+// rule. With Turns, those that are let in and due are due at, unless that is zero.
+func (g *Group) Settle(anew bool, at int64, d *Delta) {
+	if g.Dead && g.Rule.Pass {
+		d.Pass = append(d.Pass, g.Name)
+	}
+	if !g.Rule.Turns {
+		at = 0
+	}
 	if g.Rule.Limit == 1 {
-		g.settleOrder(&s)
-		return s
+		g.settleOrder(at, d)
+		return
 	}
 	if anew || g.Taken > g.Rule.Limit {
-		g.leave(&s)
+		g.leave(d)
 	}
-	s.LetIn = g.Waiting[:min(int64(len(g.Waiting)), max(g.Rule.Limit-g.Taken, 0))]
-	return s
+	for _, job := range g.Waiting[:min(int64(len(g.Waiting)), max(g.Rule.Limit-g.Taken, 0))] {
+		d.LetIn = append(d.LetIn, LetIn{job, at})
+	}
 }
 
 // settleOrder is Settle for a group whose members run one at a time: next is the one that runs
 // or, if there is none, the one with the lowest key.
-func (g *Group) settleOrder(s *Settled) {
+func (g *Group) settleOrder(at int64, d *Delta) {
 	next := int64(0)
 	if len(g.Waiting) > 0 {
 		next = g.Waiting[0]
@@ -138,30 +138,30 @@ func (g *Group) settleOrder(s *Settled) {
 	runs := false // several do if they were leased together
 	for _, m := range g.Members {
 		switch {
-		case m.Role == Blocks && s.Pass, runs && m.State != storage.Running:
+		case m.Role == Blocks && g.Rule.Pass, runs && m.State != storage.Running:
 		case m.State == storage.Running && !runs, next == 0 || m.Job < next:
 			next, runs = m.Job, m.State == storage.Running
 		}
 	}
 	for _, m := range g.Members {
 		if m.Role == Placed && m.Job != next && m.State != storage.Running {
-			s.Block = append(s.Block, m)
+			d.Block = append(d.Block, m)
 		}
 	}
 	if len(g.Waiting) > 0 && next == g.Waiting[0] {
-		s.LetIn = g.Waiting[:1]
+		d.LetIn = append(d.LetIn, LetIn{next, at})
 	}
 }
 
 // leave has scheduled members leave their places, and the ready ones with the highest keys
 // until no more than the limit are taken.
-func (g *Group) leave(s *Settled) {
+func (g *Group) leave(d *Delta) {
 	var ready []Member
 	for _, m := range g.Members {
 		switch {
 		case m.Role != Placed:
 		case m.State == storage.Scheduled:
-			s.Leave = append(s.Leave, m)
+			d.Leave = append(d.Leave, m.Job)
 			g.Taken--
 		case m.State == storage.Ready:
 			ready = append(ready, m)
@@ -169,7 +169,7 @@ func (g *Group) leave(s *Settled) {
 	}
 	if n := min(g.Taken-g.Rule.Limit, int64(len(ready))); n > 0 {
 		slices.SortFunc(ready, func(a, b Member) int { return cmp.Compare(b.Job, a.Job) })
-		s.Block = ready[:n]
+		d.Block = append(d.Block, ready[:n]...)
 		g.Taken -= n
 	}
 }

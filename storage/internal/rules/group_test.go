@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,7 +23,7 @@ func several(n int64) GroupRule { return GroupRule{Limit: n, Pass: true} }
 // has to.
 func groupOf(t *testing.T, r GroupRule, members string, anew bool) *Group {
 	t.Helper()
-	g := &Group{Rule: r}
+	g := &Group{Name: "g", Rule: r}
 	var all []Member
 	for _, word := range strings.Fields(members) {
 		job, err := strconv.ParseInt(word[1:], 10, 64)
@@ -58,20 +59,24 @@ func groupOf(t *testing.T, r GroupRule, members string, anew bool) *Group {
 	return g
 }
 
-// String says what changes, each in the order of keys but what is let in.
-func (s Settled) String() string {
+// String says what changes.
+func (d *Delta) String() string {
 	var words []string
-	if s.Pass {
-		words = append(words, "pass")
+	for _, name := range d.Pass {
+		words = append(words, "pass "+name)
 	}
-	for _, m := range s.Leave {
-		words = append(words, fmt.Sprint("leave ", m.Job))
+	for _, job := range d.Leave {
+		words = append(words, fmt.Sprint("leave ", job))
 	}
-	for _, m := range s.Block {
+	for _, m := range d.Block {
 		words = append(words, fmt.Sprint("block ", m.Job))
 	}
-	for _, job := range s.LetIn {
-		words = append(words, fmt.Sprint("let ", job))
+	for _, l := range d.LetIn {
+		word := fmt.Sprint("let ", l.Job)
+		if l.At != 0 {
+			word += fmt.Sprint(" at ", l.At)
+		}
+		words = append(words, word)
 	}
 	return strings.Join(words, ", ")
 }
@@ -97,15 +102,15 @@ func TestGroup_Settle(t *testing.T) {
 		{inOrder, false, "d1 r2 w3", "block 2"},                // 1 has died while 2 was let in
 		{inOrder, false, "d1 x2 w3", ""},                       //
 		{inOrder, false, "d1 d2 x4 r3", "block 3"},             //
-		{passing, false, "d1 w2", "pass, let 2"},               //
-		{passing, false, "d1 d2 w3", "pass, let 3"},            //
-		{passing, false, "d1 r3 w2", "pass, block 3, let 2"},   //
-		{passing, false, "d1 r2 w3", "pass"},                   //
+		{passing, false, "d1 w2", "pass g, let 2"},             //
+		{passing, false, "d1 d2 w3", "pass g, let 3"},          //
+		{passing, false, "d1 r3 w2", "pass g, block 3, let 2"}, //
+		{passing, false, "d1 r2 w3", "pass g"},                 //
 		{inOrder, true, "r1 w2", ""},                           //
 		{several(3), false, "x1 w4 w2 w3", "let 2, let 3"},     //
 		{several(3), false, "x1 s2 w3 w4", "let 3"},            // a place is kept by one that is put back with it
 		{several(3), false, "w2", "let 2"},                     //
-		{several(3), false, "d1 w2", "pass, let 2"},            //
+		{several(3), false, "d1 w2", "pass g, let 2"},          //
 		{several(2), false, "r1 r2 w3", ""},                    //
 		{several(2), false, "r4 r1 x3 r2", "block 4, block 2"}, // too many: the highest keys that do not run
 		{several(2), false, "x1 x2 x3 w4", ""},                 //
@@ -115,9 +120,53 @@ func TestGroup_Settle(t *testing.T) {
 		{several(2), true, "s1 w4 w5 w6", "leave 1, let 4, let 5"}, // that one needs no place now
 		{several(2), true, "x1 w4 w5", "let 4"},                    //
 	} {
-		if got := groupOf(t, c.rule, c.members, c.anew).Settle(c.anew).String(); got != c.want {
-			t.Errorf("%+v, anew %v, %q: %q, want %q", c.rule, c.anew, c.members, got, c.want)
+		var d Delta
+		if groupOf(t, c.rule, c.members, c.anew).Settle(c.anew, 9, &d); d.String() != c.want {
+			t.Errorf("%+v, anew %v, %q: %q, want %q", c.rule, c.anew, c.members, d.String(), c.want)
 		}
+	}
+}
+
+// read are groups by their names.
+type read map[string]*Group
+
+func (r read) Load(n Need) error {
+	for _, name := range n.Groups {
+		if r[name] == nil {
+			return errors.New("no group " + name)
+		}
+	}
+	return nil
+}
+
+func (r read) Group(name string, _ bool) (Group, error) { return *r[name], nil }
+
+func TestSettleGroups(t *testing.T) {
+	turns := GroupRule{Limit: 1, Turns: true}
+	r := read{
+		"a": groupOf(t, inOrder, "r3 w2", false), "b": groupOf(t, turns, "w2 w3", false),
+		"c": groupOf(t, GroupRule{Limit: 2, Pass: true, Turns: true}, "s1 w5 w6", true), "d": groupOf(t, passing, "d7", true),
+	}
+	r["d"].Name = "d"
+	var d Delta
+	if err := SettleGroups(r, []string{"a", "b"}, false, 9, &d); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := d.String(), "block 3, let 2, let 2 at 9"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	d.Reset()
+	if err := SettleGroups(r, []string{"c", "d"}, true, 9, &d); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := d.String(), "pass d, leave 1, let 5 at 9, let 6 at 9"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if d.Reset(); d.String() != "" {
+		t.Errorf("%q after Reset", d.String())
+	}
+	if err := SettleGroups(r, []string{"x"}, false, 9, &d); err == nil {
+		t.Error("no error of Load")
 	}
 }
 

@@ -1,0 +1,61 @@
+package rules
+
+import "errors"
+
+// Rows is what a rule reads in one write transaction, as it is when the rule asks.
+//
+// A rule first says by Load all that it may ask for. A store whose transactions overlap locks
+// that, keys before groups before jobs and each in the order of names, and reads it in one
+// round trip. A store with one writer has nothing to lock, and may read when it is asked. The
+// other methods return what was loaded, and [ErrNotLoaded] for anything else.
+type Rows interface {
+	Load(n Need) error
+	// Group returns what Reads of the group says is needed for Settle with anew.
+	Group(name string, anew bool) (Group, error)
+}
+
+// ErrNotLoaded says that a rule has asked for what it has not loaded.
+var ErrNotLoaded = errors.New("errand: a rule asks for rows that it has not loaded")
+
+// Need is what a rule may ask for.
+type Need struct {
+	Groups []string
+	Anew   bool // of all groups, see Group.Settle
+}
+
+// Delta is what a rule answers with: sets of rows, each with what becomes of them. Whoever writes
+// it knows what else belongs to that: what is counted, who is told. A row is there once at most.
+// The zero value is empty.
+type Delta struct {
+	Pass  []string // groups of which each member that Blocks has no role any more
+	Leave []int64  // scheduled members that leave their places, and have no role
+	Block []Member // ready or scheduled ones that lose their places, and wait
+	LetIn []LetIn  // members that wait and get a place
+}
+
+// LetIn has a member that waits be ready if it was due when it came to wait, else scheduled.
+type LetIn struct {
+	Job int64
+	At  int64 // if it is due by then, it is due at this time; 0: its due time stays
+}
+
+// Reset empties d, and keeps its memory.
+func (d *Delta) Reset() {
+	clear(d.Pass)
+	d.Pass, d.Leave, d.Block, d.LetIn = d.Pass[:0], d.Leave[:0], d.Block[:0], d.LetIn[:0]
+}
+
+// SettleGroups has the members of groups be in the states that they should, see Group.Settle.
+func SettleGroups(r Rows, names []string, anew bool, at int64, d *Delta) error {
+	if err := r.Load(Need{Groups: names, Anew: anew}); err != nil {
+		return err
+	}
+	for _, name := range names {
+		g, err := r.Group(name, anew)
+		if err != nil {
+			return err
+		}
+		g.Settle(anew, at, d)
+	}
+	return nil
+}
