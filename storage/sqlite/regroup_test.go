@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -93,6 +94,21 @@ func TestRegroup_OncePerCall(t *testing.T) {
 	})
 	if got[sqlTally] != 1 || got[sqlGroupHeads] != 0 || got[sqlLetIn] != n {
 		t.Errorf("%d members ended: %d counts, %d lists of heads, %d were let in", n, got[sqlTally], got[sqlGroupHeads], got[sqlLetIn])
+	}
+}
+
+// A step of Regroup ends with the group by which it has let in or blocked regroupMost members.
+func TestRegroup_BoundedSteps(t *testing.T) {
+	const groups, each = 4, regroupMost/2 + 2 // of which two keep their places
+	s, now := openGroups(t, each), time.Now()
+	jobs := members(groups*each, func(i int) string { return strconv.Itoa(i / each) })
+	if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
+		t.Fatal(err)
+	}
+	limitGroups(t, s, 2)
+	next, err := s.Regroup(t.Context(), "q", "")
+	if err != nil || next != "1" {
+		t.Errorf("the first step ended with group %q (%v), want %q", next, err, "1")
 	}
 }
 
