@@ -148,14 +148,16 @@ func TestPromote_Steps(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.narrow()
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
-		ids := r.add(slices.Repeat([]storage.NewJob{{Queue: "elsewhere", Kind: "k", Delay: time.Second}}, 2500)...)
+		const steps = 3
+		n := steps*r.db.Bounds().Promoted - 1
+		ids := r.add(slices.Repeat([]storage.NewJob{{Queue: "elsewhere", Kind: "k", Delay: time.Second}}, n)...)
 		r.start()
 		pass(1500 * time.Millisecond)
 		for _, id := range ids {
 			r.wantState(id, storage.Ready, storage.Counters{})
 		}
-		if n := len(r.store.of("promote", 0)); n != 4 {
-			t.Errorf("%d calls, want 4: one at the start, and three steps", n)
+		if n := len(r.store.of("promote", 0)); n != 1+steps {
+			t.Errorf("%d calls, want %d: one at the start, and %d steps", n, 1+steps, steps)
 		}
 	})
 }
