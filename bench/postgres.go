@@ -1,3 +1,5 @@
+//go:build postgres
+
 package main
 
 import (
@@ -14,6 +16,14 @@ import (
 	"github.com/errandq/errand/internal/pgtest"
 	"github.com/errandq/errand/storage/postgres"
 )
+
+func init() {
+	servers = []entry{
+		{name: "postgres", open: openErrandPostgres, extra: true, server: true, about: "errand on PostgreSQL, which is being built, with its defaults"},
+		{name: "river-postgres", open: openRiverPostgres, peer: true, extra: true, server: true, about: "v0.51.1 on pgx, its defaults, 100 workers"},
+		{name: "river-postgres-tuned", open: openRiverTuned, peer: true, extra: true, server: true, about: "v0.51.1 on pgx, the settings of its own benchmark"},
+	}
+}
 
 // A system on PostgreSQL has a new server of its own, with the settings of a new cluster:
 // commits are synced. What the server uses is not measured, but how long it takes is.

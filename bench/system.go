@@ -101,12 +101,9 @@ var systems = []entry{
 }
 
 // servers are systems on PostgreSQL, which has to be installed: they are measured only if
-// they are asked for by name, and at what needs no file.
-var servers = []entry{
-	{name: "postgres", open: openErrandPostgres, extra: true, server: true, about: "errand on PostgreSQL, which is being built, with its defaults"},
-	{name: "river-postgres", open: openRiverPostgres, peer: true, extra: true, server: true, about: "v0.51.1 on pgx, its defaults, 100 workers"},
-	{name: "river-postgres-tuned", open: openRiverTuned, peer: true, extra: true, server: true, about: "v0.51.1 on pgx, the settings of its own benchmark"},
-}
+// they are asked for by name, and at what needs no file. There are none without the build tag
+// postgres: what pgx needs would count for the memory of the others.
+var servers []entry
 
 func findSystem(name string) (entry, error) {
 	all := allSystems()
