@@ -128,8 +128,8 @@ func (w *WhenFull) UnmarshalText(text []byte) error {
 // Dead letters are no part of the use that [WhenFull] is about. If a job dies in an
 // Exchange, and more are dead then than [SettingMaxDead] of its kind in its queue, of its
 // queue or of the database, [SettingWhenDeadFull] of the same says what happens. With
-// KeepDead nothing does. With EvictDead the Exchange deletes dead letters of the same for good, as Delete does, until
-// only that many are left. The earliest deaths go first, and of the same time the lower
+// KeepDead nothing does. With EvictDead the Exchange deletes dead letters of the same for
+// good, as Delete does, until only that many are left. The earliest deaths go first, and of the same time the lower
 // keys. These stay: those that died in the same Exchange, and those that block other jobs
 // of their group. The caps of kinds in queues apply first, then those of queues, then
 // that of the database. An Exchange looks at a bounded number for all of them, and

@@ -54,7 +54,8 @@ var (
 //
 // What its caller may do then depends on the call:
 //
-//   - An Exchange is repeated, as Exchange.Repeats says.
+//   - An Exchange is repeated, as Exchange.Repeats says, until it is answered: leases that
+//     nobody learns of stay with this instance until it ends.
 //   - Reclaim may be repeated. The next Reclaim of this instance returns the leases that the
 //     lost one took and that are still held, within its limit. If the instance is gone,
 //     Reclaim of another one takes them. Until then [Peers].Alone reports false.
@@ -68,8 +69,8 @@ var (
 //     is about what was left to do.
 //
 // What was to be handed over by an [Offer] in a call whose answer was lost is ready, or is
-// returned by the next Reclaim of this instance. What it has evicted, see [Capper], may go
-// untold.
+// returned by the next Reclaim of this instance. What it has evicted, see [WhenFull],
+// may go untold.
 //
 // If Tx ends with this error, the committed of a FinishTx in it is not called. Whether the
 // lease has ended LookTx says, or an Exchange about it: [Ended] if it has.

@@ -32,8 +32,9 @@ type Reclaimed struct {
 	// itself before the job is finished.
 	Fate Fate
 	// StartedAt is when the handler was called, as Started was told, or as the Exchange
-	// was that wrote the start; zero if that is not known: the holder lives, or was closed after the handler had
-	// returned, its machine went down, or another reclaimer has died since.
+	// was that wrote the start; zero if that is not known: the holder lives, or was
+	// closed after the handler had returned, its machine went down, or another reclaimer
+	// has died since.
 	StartedAt time.Time
 	// Holder is the instance it was taken from.
 	Holder string

@@ -60,7 +60,8 @@ type Store interface {
 	// calls of Reclaim on this Store have seen no extension of the lease for as long as
 	// the longest lease that the holder has asked for. mono measures that: it is a
 	// reading of a monotonic clock with any origin. The wall clock takes nobody's lease.
-	// Leases of this instance are never reclaimed. Leases of a living instance need not
+	// Leases of this instance are never reclaimed, but for those whose answer was lost, see
+	// [UnknownOutcomeError]. Leases of a living instance need not
 	// be looked at more than four times in the length of one. lease is the length of the
 	// new leases.
 	Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]Reclaimed, error)

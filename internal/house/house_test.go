@@ -111,6 +111,12 @@ func TestHouse_directions(t *testing.T) {
 			}
 		}
 	}
+	// Rules get by without anything that is another each time, or that reads or writes.
+	for _, p := range goList(t, "-f", `{{range .Imports}}{{.}} true -{{"\n"}}{{end}}`, "./storage/internal/rules") {
+		if !slices.Contains([]string{"bytes", "cmp", "errors", "math", "slices", "time", module + "/storage"}, p.path) {
+			t.Errorf("storage/internal/rules imports %s", p.path)
+		}
+	}
 	// Leaves are imported by nobody.
 	for _, p := range goList(t, "-deps", "./policy", "./storage") {
 		if !p.standard && p.path != module+"/policy" && p.path != module+"/storage" && p.path != module+"/internal/seconds" && p.path != "github.com/google/uuid" {

@@ -246,8 +246,7 @@ func (in *instance) runs() bool {
 	return false
 }
 
-// hold keeps what finishing the new leases needs, so that it need not be read then.
-// hold remembers what jobs that were leased have.
+// hold keeps what the end of new leases needs, so that it need not be read then.
 func (in *instance) hold(jobs []facts) {
 	if len(jobs) == 0 {
 		return

@@ -445,7 +445,7 @@ LeaseDuration is how long leases granted or extended here last from now.`, func(
 		f.takes(b, 5*hold, l.Lease, storage.Cut)
 	}},
 
-	{"lapse_own_leases", `Leases of this instance are never reclaimed.`, func(f *fixture) {
+	{"lapse_own_leases", `Leases of this instance are never reclaimed, but for those whose answer was lost`, func(f *fixture) {
 		l := f.run(f.s)
 		for i := range 5 {
 			f.later(10 * hold)
