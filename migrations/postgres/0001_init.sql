@@ -58,7 +58,11 @@ CREATE TABLE errand_instance (
 );
 
 -- Live jobs. weight is how many bytes args and headers have. history is true if
--- errand_history may have rows of the job.
+-- errand_history may have rows of the job. Of a job whose lease was never taken from
+-- anybody, and whose start was never written, started_at and doubt are NULL, which takes
+-- no room: started_at is when the start of the lease was written. doubt is 1 if a holder of
+-- the job was gone before it could be known whether its handler ran, 2 and 3 if this lease
+-- was taken over, and the attempt was cut off or has crashed.
 --
 -- A lease changes the state, so its new version of the row needs new entries in the
 -- indexes; an extension changes no indexed column, and finds room on the page.
@@ -81,6 +85,8 @@ CREATE TABLE errand_job (
   priority   smallint NOT NULL,
   cancelling boolean NOT NULL DEFAULT false,
   history    boolean NOT NULL DEFAULT false,
+  started_at bigint,
+  doubt      smallint,
   policy     bytea,
   headers    bytea,
   args       bytea NOT NULL

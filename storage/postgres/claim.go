@@ -17,7 +17,7 @@ const leaseChosen = `, u AS (UPDATE errand_job j SET state = 3, token = nextval(
 n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VALUES (2::smallint, -1), (3::smallint, 1)) v(number, sign) GROUP BY lane, number, sign)
 SELECT ` + leasedColumns + ` FROM u`
 
-const leasedColumns = `id, token, previous, lane, salt, priority, created_at, due_at, timeout, attempt, retry, crashes, snoozes, policy, headers, args`
+const leasedColumns = `id, token, previous, lane, salt, priority, created_at, due_at, timeout, attempt, retry, crashes, snoozes, doubt IS NOT NULL, policy, headers, args`
 
 // What both ways to find ready jobs have: the heads of lanes $1, at most $4 of each. Each
 // lane is read by its own range of the index. Nothing is found if a lane was added
@@ -186,7 +186,7 @@ func (s *Store) scanLeased(row pgx.CollectableRow, more ...any) (l storage.Lease
 	var created, due, timeout int64
 	err = row.Scan(append([]any{
 		&l.Key, &l.Token, &l.Previous, &lane, &salt, &l.Priority, &created, &due, &timeout,
-		&l.Attempt, &l.Retry, &l.Crashes, &l.Snoozes, &l.Policy, &l.Headers, &l.Args,
+		&l.Attempt, &l.Retry, &l.Crashes, &l.Snoozes, &l.WriteStart, &l.Policy, &l.Headers, &l.Args,
 	}, more...)...)
 	if err != nil {
 		return l, err

@@ -62,7 +62,7 @@ const (
 var prepared = []string{
 	sqlBegin, sqlBeginAsk, sqlCommit, sqlRollback,
 	sqlInsert, sqlDelta, sqlFold, sqlLockLanes, sqlAddLanes,
-	sqlExtend, sqlLonger, sqlLock, sqlDelete, sqlKeep, sqlBury, sqlPutBack, sqlFail, sqlPrune,
+	sqlExtend, sqlStart, sqlLonger, sqlLock, sqlDelete, sqlKeep, sqlBury, sqlPutBack, sqlFail, sqlPrune,
 	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
 	sqlJob, sqlHistory, sqlCounts,
 	sqlLive, sqlEnded, sqlAsk, sqlPurge,

@@ -14,6 +14,8 @@ const (
 	// same jobs wait for each other, not in a circle.
 	sqlExtend = `UPDATE errand_job j SET until = $3 FROM unnest($1::bigint[], $2::bigint[]) f(id, token)
 WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token, j.cancelling`
+	sqlStart = `UPDATE errand_job j SET started_at = $3 FROM unnest($1::bigint[], $2::bigint[]) f(id, token)
+WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token`
 	sqlLonger = `UPDATE errand_instance SET lease = $2 WHERE instance = $1 AND lease < $2`
 
 	// next is when the first scheduled job is due that is left.
@@ -35,6 +37,7 @@ type exchange struct {
 
 	res      storage.ExchangeResult
 	extended map[storage.Lease]bool // whether the job was asked to stop
+	started  map[storage.Lease]bool
 	finish   *finishing
 	promoted int
 	next     *int64
@@ -103,13 +106,14 @@ func possible(x *storage.Exchange) error {
 // one more if others have added lanes.
 func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	e.res, e.extended, e.promoted, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, 0, nil
-	e.claim, e.trips = e.s.claimFor(e.x), 0
+	e.claim, e.trips, e.started = e.s.claimFor(e.x), 0, map[storage.Lease]bool{}
 	e.finish = newFinishing(e.s, e.now, e.x)
 	b := &pgx.Batch{}
 	if !e.finish.simple || e.claim.chooses() {
 		b.Queue(sqlBegin)
 	}
 	e.extend(b)
+	e.start(b)
 	if len(e.x.Extend) > 0 || e.x.Wanted() > 0 {
 		e.s.self.promise(b, e.x.LeaseDuration)
 	}
@@ -200,6 +204,20 @@ func (e *exchange) extend(b *pgx.Batch) {
 	}, sqlExtend, keys, tokens, micros(e.now.Add(e.x.LeaseDuration)))
 }
 
+// start queues the writing of starts.
+func (e *exchange) start(b *pgx.Batch) {
+	if len(e.x.Start) == 0 {
+		return
+	}
+	keys, tokens := columns(e.x.Start)
+	each(b, func(row pgx.CollectableRow) error {
+		var l storage.Lease
+		err := row.Scan(&l.Key, &l.Token)
+		e.started[l] = true
+		return err
+	}, sqlStart, keys, tokens, micros(e.now))
+}
+
 // columns returns the keys and tokens of leases, sorted and each once.
 func columns(leases []storage.Lease) (keys, tokens []int64) {
 	for _, l := range sorted(leases) {
@@ -228,6 +246,13 @@ func (e *exchange) answer() {
 		default:
 			e.res.Extended = append(e.res.Extended, storage.Applied)
 		}
+	}
+	for _, l := range e.x.Start {
+		result := storage.Lost
+		if e.started[l] {
+			result = storage.Applied
+		}
+		e.res.Started = append(e.res.Started, result)
 	}
 	e.finish.answer(&e.res)
 	e.res.Leased = e.claim.leased

@@ -41,9 +41,10 @@ INSERT INTO errand_dead (id, due_at, created_at, token, timeout, lane, salt, att
   priority, reason, policy, in_effect, headers, args, error, cause, ended_at) SELECT *, $10::bigint FROM d`
 
 	sqlPutBack = `UPDATE errand_job j SET state = f.state, due_at = f.due_at, attempt = f.attempt, retry = f.retry, crashes = f.crashes,
-  snoozes = f.snoozes, history = j.history OR f.history, instance = 0, cancelling = false
-FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::boolean[])
-  f(id, state, due_at, attempt, retry, crashes, snoozes, history) WHERE j.id = f.id`
+  snoozes = f.snoozes, history = j.history OR f.history, instance = 0, cancelling = false,
+  started_at = NULL, doubt = CASE WHEN j.doubt IS NOT NULL AND NOT f.settled THEN 1 END
+FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::boolean[], $9::boolean[])
+  f(id, state, due_at, attempt, retry, crashes, snoozes, history, settled) WHERE j.id = f.id`
 
 	sqlFail = `INSERT INTO errand_history (job, n, attempt, at, duration, retry_after, phase, error, stack, instance)
 SELECT job, coalesce((SELECT max(n) FROM errand_history h WHERE h.job = f.job), 0) + 1, attempt, $8::bigint, duration, retry_after, phase, error, stack, instance
@@ -103,6 +104,8 @@ type puttingBack struct {
 	state  int16
 	due    int64
 	failed bool
+	// settled: the crashes of the job begin anew.
+	settled bool
 }
 
 type failing struct {
@@ -195,7 +198,7 @@ func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d 
 		} else if !e.KeepPlace {
 			at = due(f.now)
 		}
-		f.back = append(f.back, puttingBack{fin.Key, e.Counters(h.counters), state, at, f.fails(fin)})
+		f.back = append(f.back, puttingBack{fin.Key, e.Counters(h.counters), state, at, f.fails(fin), !e.KeepCrashes})
 		d.add(h.lane, running, -1)
 		d.add(h.lane, state, 1)
 	case storage.Dead:
@@ -296,12 +299,13 @@ func (f *finishing) writeBack(b *pgx.Batch) {
 	var keys, due []int64
 	var state []int16
 	var n counterColumns
-	var failed []bool
+	var failed, settled []bool
 	for _, p := range f.back {
 		keys, state, due, failed = append(keys, p.key), append(state, p.state), append(due, p.due), append(failed, p.failed)
+		settled = append(settled, p.settled)
 		n.add(p.Counters)
 	}
-	b.Queue(sqlPutBack, keys, state, due, n.attempt, n.retry, n.crashes, n.snoozes, failed)
+	b.Queue(sqlPutBack, keys, state, due, n.attempt, n.retry, n.crashes, n.snoozes, failed, settled)
 }
 
 func (f *finishing) writeFailures(b *pgx.Batch) {

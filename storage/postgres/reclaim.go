@@ -18,13 +18,17 @@ const (
 	sqlSeen      = `UPDATE errand_instance SET seen_at = $2 WHERE instance = $1`
 	sqlRunning   = `SELECT id, token, until, instance FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[])`
 
-	takeChosen = `, u AS (UPDATE errand_job j SET token = nextval('errand_token'), instance = $2, until = $3
-  FROM c WHERE j.id = c.id RETURNING j.*, c.token AS previous, c.holder)
-SELECT ` + leasedColumns + `, holder, cancelling FROM u`
+	// began is when the start of an attempt was written that is found now to have crashed.
+	takeChosen = `, u AS (UPDATE errand_job j SET token = nextval('errand_token'), instance = $2, until = $3, doubt = c.fate, started_at = NULL
+  FROM c WHERE j.id = c.id RETURNING j.*, c.token AS previous, c.holder, CASE WHEN c.known IS NULL AND c.fate = 3 THEN c.started_at END AS began)
+SELECT ` + leasedColumns + `, holder, cancelling, doubt, began FROM u`
+	// The fate of an attempt survives whoever has found it out.
+	known       = `, CASE WHEN doubt > 1 THEN doubt END AS known, started_at`
 	sqlTakeOver = `WITH c AS MATERIALIZED (
-  SELECT id, token, instance AS holder FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[]) ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED)` + takeChosen
+  SELECT id, token, instance AS holder` + known + `,
+    CASE WHEN doubt > 1 THEN doubt WHEN started_at IS NOT NULL THEN 3 ELSE 2 END AS fate FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[]) ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED)` + takeChosen
 	sqlTakeLapsed = `WITH c AS MATERIALIZED (
-  SELECT j.id, j.token, j.instance AS holder FROM unnest($1::bigint[], $4::bigint[], $5::bigint[]) f(id, token, until)
+  SELECT j.id, j.token, j.instance AS holder` + known + `, greatest(doubt, 2) AS fate FROM unnest($1::bigint[], $4::bigint[], $5::bigint[]) f(id, token, until)
   JOIN errand_job j ON j.id = f.id AND j.token = f.token AND j.until = f.until AND j.state = 3 FOR UPDATE OF j SKIP LOCKED)` + takeChosen
 
 	sqlForget = `DELETE FROM errand_instance i WHERE instance = ANY($1::integer[])
@@ -37,6 +41,9 @@ const (
 	// forgetAfter is for how long an instance has to be gone before its row is deleted.
 	forgetAfter = time.Minute
 )
+
+// fates are those that the tables know.
+var fates = [...]storage.Fate{2: storage.Cut, 3: storage.Crashed}
 
 // observed is what calls of Reclaim have seen of other instances. Times are readings of
 // the monotonic clock.
@@ -241,9 +248,14 @@ func (s *Store) takeOver(ctx context.Context, now time.Time, length time.Duratio
 		each(b, func(row pgx.CollectableRow) error {
 			var r storage.Reclaimed
 			var holder int32
+			var fate int16
+			var began *int64
 			var err error
-			r.Leased, err = s.scanLeased(row, &holder, &r.Cancelling)
-			r.Fate, r.Holder = storage.Cut, peers[holder].name
+			r.Leased, err = s.scanLeased(row, &holder, &r.Cancelling, &fate, &began)
+			r.Fate, r.Holder, r.WriteStart = fates[fate], peers[holder].name, false
+			if began != nil {
+				r.StartedAt = fromMicros(*began)
+			}
 			out = append(out, r)
 			return err
 		}, text, args...)

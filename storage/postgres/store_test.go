@@ -38,7 +38,8 @@ var missing = []string{
 	"prefix_urgent", "progress_*", "promote_all_lanes", "promote_in_doubt", "promote_lets_in",
 	"promote_next_due_of_own_lanes", "promote_own_lanes", "purge_dead*", "redrive_*", "result_*", "run_now_failed",
 	"run_now_filters", "run_now_first", "run_now_held", "run_now_ids", "run_now_order", "run_now_record", "run_now_steps",
-	"run_now_through", "run_now_urgent", "settings_*", "start_crashed", "start_ended", "start_fate_survives", "start_items", "start_lapsed", "start_poison", "start_to_write", "start_together", "states_*", "stats_*", "tags_stay", "throttle_*",
+	"run_now_through", "run_now_urgent", "settings_*", "start_ended", "start_to_write", "start_together",
+	"states_*", "stats_*", "tags_stay", "throttle_*",
 	"together_*", "totals_changed", "totals_ended", "totals_evicted", "totals_number", "totals_redriven", "unique_*",
 }
 
@@ -105,7 +106,7 @@ USING (lane, number) WHERE kept.n IS DISTINCT FROM is_now.n`,
 	"two leases with one token":       `SELECT token FROM errand_job WHERE state = 3 GROUP BY token HAVING count(*) > 1`,
 	"a lease of nobody":               `SELECT id FROM errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`,
 	"a job of no lane":                `SELECT id FROM errand_job WHERE lane NOT IN (SELECT lane FROM errand_lane)`,
-	"a job that waits with a holder":  `SELECT id FROM errand_job WHERE state <> 3 AND (instance <> 0 OR cancelling)`,
+	"a job that waits with a holder":  `SELECT id FROM errand_job WHERE state <> 3 AND (instance <> 0 OR cancelling OR started_at IS NOT NULL OR doubt > 1)`,
 	"a state that no live job has":    `SELECT id FROM errand_job WHERE state NOT IN (1, 2, 3)`,
 	"a history of no job":             `SELECT job FROM errand_history WHERE job NOT IN (SELECT id FROM errand_job UNION SELECT id FROM errand_finished UNION SELECT id FROM errand_dead)`,
 	"a history that its job lacks":    `SELECT id FROM errand_job WHERE NOT history AND id IN (SELECT job FROM errand_history)`,
