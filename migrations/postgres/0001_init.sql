@@ -47,7 +47,8 @@ CREATE TABLE errand_delta (
 
 -- Stores that lease. Each holds an advisory lock with its number in a session of its own.
 -- lease is the longest lease it has asked for, seen_at when it last looked after its
--- registration, closed that it waits only for its handlers: its leases do not lapse.
+-- registration, 0 if there is no process any more, closed that it waits only for its
+-- handlers: its leases do not lapse.
 CREATE TABLE errand_instance (
   instance integer PRIMARY KEY,
   name     text NOT NULL,

@@ -62,7 +62,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 			}
 		}
 		b.Queue(sqlCommit)
-		return commit(ctx, c, b)
+		return s.commit(ctx, c, b)
 	})
 	if err == nil && state == "" {
 		err = storage.ErrNotFound

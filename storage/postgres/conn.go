@@ -66,7 +66,7 @@ var prepared = []string{
 	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
 	sqlJob, sqlHistory, sqlCounts,
 	sqlLive, sqlEnded, sqlAsk, sqlPurge,
-	sqlInstances, sqlRunning, sqlTakeOver, sqlTakeLapsed, sqlForget,
+	sqlClock, sqlInstances, sqlRunning, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }
 
 func prepare(ctx context.Context, c *pgx.Conn) error {
@@ -112,7 +112,8 @@ func part(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error { return c.SendB
 
 // commit sends b in one round trip, at the end of which what it has written is durable. If
 // b begins no transaction, all of it is one.
-func commit(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
+func (s *Store) commit(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
+	b.Queue(sqlClock).QueryRow(s.clock.scan)
 	err := c.SendBatch(ctx, b).Close()
 	if err != nil && lost(c, err) {
 		return fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, err)

@@ -183,7 +183,7 @@ func (s *Store) enqueue(ctx context.Context, all []*request) error {
 		d := sums{}
 		e.insert(b, d)
 		s.count(b, d)
-		return commit(ctx, c, b)
+		return s.commit(ctx, c, b)
 	})
 	if err != nil {
 		return err

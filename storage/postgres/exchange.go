@@ -164,7 +164,7 @@ func (e *exchange) send(ctx context.Context, c *pgx.Conn, b *pgx.Batch, last boo
 	}
 	e.trips++
 	if last {
-		return commit(ctx, c, b)
+		return e.s.commit(ctx, c, b)
 	}
 	return part(ctx, c, b)
 }

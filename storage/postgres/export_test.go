@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -20,6 +21,9 @@ var (
 // Title returns the name of the instance.
 func Title(s *Store) string { return s.self.title() }
 
+// SetAhead shifts what the Store hears of the server's clock.
+func (s *Store) SetAhead(by time.Duration) { s.clock.ahead.Store(int64(by)) }
+
 // Kill lets the Store die as its process would: the kernel closes its connections, and
 // nothing is said to the server.
 func (s *Store) Kill() {
@@ -36,12 +40,16 @@ func (s *Store) Kill() {
 	go s.pool.Close() // waits for connections that were cut off, up to 15 s
 }
 
-// WaitGone waits until the server has noticed that an instance has ended.
+// WaitGone waits until the server has noticed that an instance has ended. Then that counts
+// at once, as if it had been noticed for long.
 func (s *Store) WaitGone(ctx context.Context, c *pgx.Conn) error {
 	if s.self.number() == 0 {
 		return nil
 	}
-	_, err := c.Exec(ctx, `SELECT pg_advisory_lock($1::integer, $2::integer), pg_advisory_unlock($1::integer, $2::integer)`, s.locks, s.self.number())
+	if _, err := c.Exec(ctx, `SELECT pg_advisory_lock($1::integer, $2::integer), pg_advisory_unlock($1::integer, $2::integer)`, s.locks, s.self.number()); err != nil {
+		return err
+	}
+	_, err := c.Exec(ctx, `UPDATE errand_instance SET seen_at = 0 WHERE instance = $1`, s.self.number())
 	return err
 }
 

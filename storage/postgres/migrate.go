@@ -24,14 +24,14 @@ const (
 	sqlVersions  = `CREATE TABLE errand_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())`
 	sqlVersion   = `SELECT coalesce(max(version), 0) FROM errand_schema`
 	sqlApplied   = `INSERT INTO errand_schema (version) VALUES ($1)`
-	sqlMeta      = `SELECT locks, min_version FROM errand_meta`
+	sqlMeta      = `SELECT locks, min_version, ` + serverClock + ` FROM errand_meta`
 	// The first server that has all that is used.
 	oldestServer = 140000
 )
 
 // migrate brings the tables to the newest version, all or nothing, and returns the first
 // half of the keys of advisory locks.
-func migrate(ctx context.Context, cfg *pgx.ConnConfig, schema string) (locks int32, err error) {
+func migrate(ctx context.Context, cfg *pgx.ConnConfig, schema string, clock *clock) (locks int32, err error) {
 	c, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return 0, translate(err)
@@ -54,13 +54,13 @@ func migrate(ctx context.Context, cfg *pgx.ConnConfig, schema string) (locks int
 	if err != nil {
 		return 0, translate(err)
 	}
-	if locks, err = migrateIn(ctx, tx, schema); err != nil {
+	if locks, err = migrateIn(ctx, tx, schema, clock); err != nil {
 		return 0, errors.Join(translate(err), tx.Rollback(context.WithoutCancel(ctx)))
 	}
 	return locks, translate(tx.Commit(ctx))
 }
 
-func migrateIn(ctx context.Context, tx pgx.Tx, schema string) (locks int32, err error) {
+func migrateIn(ctx context.Context, tx pgx.Tx, schema string, clock *clock) (locks int32, err error) {
 	if _, err := tx.Exec(ctx, sqlPatient); err != nil {
 		return 0, err
 	}
@@ -92,9 +92,11 @@ func migrateIn(ctx context.Context, tx pgx.Tx, schema string) (locks int32, err 
 		return 0, err
 	}
 	var oldest int
-	if err := tx.QueryRow(ctx, sqlMeta).Scan(&locks, &oldest); err != nil {
+	var time int64
+	if err := tx.QueryRow(ctx, sqlMeta).Scan(&locks, &oldest, &time); err != nil {
 		return 0, err
 	}
+	clock.hear(time)
 	if oldest > newest {
 		return 0, fmt.Errorf("%w: its tables have version %d, and need a program that knows version %d", storage.ErrTooNew, at, oldest)
 	}

@@ -64,6 +64,7 @@ type Store struct {
 	seen    observed
 	grouped group
 	deltas  deltas
+	clock   clock
 
 	mu     sync.Mutex
 	calls  sync.WaitGroup // that have begun
@@ -101,7 +102,7 @@ func open(ctx context.Context, dsn string, o *Options, change func(*pgxpool.Conf
 	settings(cfg.ConnConfig, o.Schema)
 	change(cfg)
 	s := &Store{session: cfg.ConnConfig.Copy(), self: newInstance(o.Name), seen: newObserved()}
-	if s.locks, err = migrate(ctx, s.session, o.Schema); err != nil {
+	if s.locks, err = migrate(ctx, s.session, o.Schema, &s.clock); err != nil {
 		return nil, err
 	}
 	cfg.AfterConnect = prepare

@@ -28,7 +28,7 @@ func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next t
 	err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(sqlPurge, micros(now), purgeLimit).QueryRow(func(row pgx.Row) error { return row.Scan(&n, &first) })
-		return commit(ctx, c, b)
+		return s.commit(ctx, c, b)
 	})
 	switch {
 	case err != nil:

@@ -14,7 +14,7 @@ import (
 const (
 	// gone: nobody holds the lock of the instance. The shared lock that says so ends with
 	// the statement.
-	sqlInstances = `SELECT instance, name, lease, closed, instance <> $2 AND pg_try_advisory_xact_lock_shared($1::integer, instance) FROM errand_instance`
+	sqlInstances = `SELECT instance, name, lease, closed, seen_at = 0, instance <> $2 AND pg_try_advisory_xact_lock_shared($1::integer, instance) FROM errand_instance`
 	sqlSeen      = `UPDATE errand_instance SET seen_at = $2 WHERE instance = $1`
 	sqlRunning   = `SELECT id, token, until, instance FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[])`
 
@@ -38,6 +38,11 @@ AND NOT EXISTS (SELECT FROM errand_job j WHERE j.state = 3 AND j.instance = i.in
 const (
 	// seenEvery is how often an instance notes that it is there.
 	seenEvery = 10 * time.Second
+	// grace is for how long nobody may hold the lock of an instance before it is gone: one
+	// whose session was cut off, or whose server has started anew, lives, and takes its lock
+	// again with its next Reclaim. One call of Reclaim counts for at most a quarter of it:
+	// whoever was stopped itself has seen nothing meanwhile.
+	grace = 2 * time.Second
 	// forgetAfter is for how long an instance has to be gone before its row is deleted.
 	forgetAfter = time.Minute
 )
@@ -51,9 +56,15 @@ type observed struct {
 	mu     sync.Mutex
 	leases map[int64]lease         // by key of the job
 	looked map[int32]time.Duration // when an instance's leases were last read
+	free   map[int32]sighting      // instances whose lock nobody holds
 	gone   map[int32]time.Duration // since when an instance is gone
 	seen   time.Duration           // when seen_at was last written
 	begun  bool
+}
+
+// sighting is of the lock of an instance that nobody holds.
+type sighting struct {
+	last, sum time.Duration // when it was seen last, and for how long in all
 }
 
 // lease is a lease of another instance as it was first seen.
@@ -70,13 +81,15 @@ type peer struct {
 	lease  time.Duration
 	closed bool
 	gone   bool
+	left   bool // there is no process
 }
 
 func newObserved() observed {
-	return observed{leases: map[int64]lease{}, looked: map[int32]time.Duration{}, gone: map[int32]time.Duration{}}
+	return observed{leases: map[int64]lease{}, looked: map[int32]time.Duration{}, free: map[int32]sighting{}, gone: map[int32]time.Duration{}}
 }
 
-// Reclaim implements [storage.Store]. An instance is gone if its session has ended.
+// Reclaim implements [storage.Store]. An instance is gone if its session has ended, and it
+// has not begun another one within two seconds.
 func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -91,6 +104,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 	if err != nil {
 		return nil, err
 	}
+	s.seen.spare(mono, peers)
 	if err := s.look(ctx, mono, peers); err != nil {
 		return nil, err
 	}
@@ -117,7 +131,7 @@ func (s *Store) peers(ctx context.Context, now time.Time, mono time.Duration) (m
 			var id int32
 			var lease int64
 			var p peer
-			if err := row.Scan(&id, &p.name, &lease, &p.closed, &p.gone); err != nil {
+			if err := row.Scan(&id, &p.name, &lease, &p.closed, &p.left, &p.gone); err != nil {
 				return err
 			}
 			p.lease = fromLength(lease)
@@ -129,6 +143,7 @@ func (s *Store) peers(ctx context.Context, now time.Time, mono time.Duration) (m
 			return nil
 		}, sqlInstances, s.locks, self)
 		s.readNew(b)
+		b.Queue(sqlClock).QueryRow(s.clock.scan)
 		if !s.seen.begun || mono-s.seen.seen >= seenEvery {
 			b.Queue(sqlSeen, self, micros(now))
 			s.seen.begun, s.seen.seen = true, mono
@@ -140,6 +155,30 @@ func (s *Store) peers(ctx context.Context, now time.Time, mono time.Duration) (m
 		return all, s.self.register(ctx, s, now)
 	}
 	return all, err
+}
+
+// spare takes instances for living whose lock has not been free for long enough.
+func (o *observed) spare(mono time.Duration, peers map[int32]peer) {
+	for id := range o.free {
+		if p, ok := peers[id]; !ok || !p.gone {
+			delete(o.free, id)
+		}
+	}
+	for id, p := range peers {
+		if !p.gone || p.left {
+			continue
+		}
+		was, again := o.free[id]
+		if again {
+			was.sum += max(0, min(mono-was.last, grace/4))
+		}
+		was.last = mono
+		o.free[id] = was
+		if was.sum < grace {
+			p.gone = false
+			peers[id] = p
+		}
+	}
 }
 
 // look reads the leases of living instances, four times in the length of the longest, and
@@ -259,7 +298,7 @@ func (s *Store) takeOver(ctx context.Context, now time.Time, length time.Duratio
 			out = append(out, r)
 			return err
 		}, text, args...)
-		return commit(ctx, c, b)
+		return s.commit(ctx, c, b)
 	}
 	until := micros(now.Add(length))
 	if len(gone) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,10 +54,12 @@ type db struct {
 	t      testing.TB
 	schema string
 	conn   *pgx.Conn // of somebody who knows nothing of errand
+	stores []*postgres.Store
+	ahead  time.Duration
 }
 
 func newDB(t testing.TB) *db {
-	d := &db{t, pgtest.Schema(t), pgtest.Connect(t)}
+	d := &db{t: t, schema: pgtest.Schema(t), conn: pgtest.Connect(t)}
 	d.exec("SET search_path = " + d.schema)
 	t.Cleanup(func() { d.conn.Close(context.Background()) })
 	return d
@@ -77,6 +80,8 @@ func (d *db) open() *postgres.Store {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() { d.kill(s) })
+	d.stores = append(d.stores, s)
+	s.SetAhead(d.ahead)
 	return s
 }
 
@@ -86,6 +91,14 @@ func (d *db) Kill(s storage.Store) { d.kill(s.(*postgres.Store)) }
 
 // Reboot is a Kill: nothing of an instance is kept by its machine.
 func (d *db) Reboot(s storage.Store) { d.Kill(s) }
+
+// SetAhead has the Stores hear of a clock that is ahead of the server's.
+func (d *db) SetAhead(by time.Duration) {
+	d.ahead = by
+	for _, s := range d.stores {
+		s.SetAhead(by)
+	}
+}
 
 func (d *db) kill(s *postgres.Store) {
 	s.Kill()

@@ -124,20 +124,41 @@ func TestStore_SessionCutOff(t *testing.T) {
 	if err != nil || len(res.Leased) != 1 {
 		t.Fatalf("leased %v, %v", res.Leased, err)
 	}
+	var mono time.Duration
 	reclaim := func(s *postgres.Store, want int) {
 		t.Helper()
-		got, err := s.Reclaim(t.Context(), now, 0, time.Minute, 9)
+		got, err := s.Reclaim(t.Context(), now, mono, time.Minute, 9)
 		if err != nil || len(got) != want {
-			t.Errorf("Reclaim returned %v, %v; want %d", got, err, want)
+			t.Errorf("after %v Reclaim returned %v, %v; want %d", mono, got, err, want)
 		}
 	}
-	reclaim(other, 0)
-	d.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_locks JOIN errand_instance ON objid = instance AND name = $1
+	// Others wait two seconds of their own, in which they look.
+	wait := func(then int) {
+		t.Helper()
+		for range 7 {
+			mono += 250 * time.Millisecond
+			reclaim(other, 0)
+		}
+		mono += 250 * time.Millisecond
+		reclaim(other, then)
+	}
+	cut := func() {
+		t.Helper()
+		d.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_locks JOIN errand_instance ON objid = instance AND name = $1
 WHERE locktype = 'advisory' AND classid = (SELECT locks FROM errand_meta)::bigint AND granted`, postgres.Title(s))
-	reclaim(s, 0) // finds out, and has a new session
+	}
 	reclaim(other, 0)
-	d.kill(s)
-	reclaim(other, 1)
+	for range 2 {
+		cut()
+		reclaim(other, 0)
+		mono += 10 * time.Second // counts for half a second
+		reclaim(other, 0)
+		reclaim(s, 0) // finds out, and has a new session
+		wait(0)
+	}
+	cut()
+	reclaim(other, 0)
+	wait(1)
 }
 
 // An instance that others took for gone, and have forgotten, leases nothing before it is
