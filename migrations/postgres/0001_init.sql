@@ -5,12 +5,13 @@
 -- Names have COLLATE "C", so that they sort as in Go whatever the database's own
 -- collation is. What may hold any byte is bytea.
 
--- Keys of jobs, tokens of leases and numbers of instances. A sequence caches nothing: a
+-- Keys of jobs, tokens of leases, numbers of instances and of Stores. A sequence caches nothing: a
 -- number is taken when it is needed, so that numbers rise from a call to the calls that
 -- begin after it.
 CREATE SEQUENCE errand_key MAXVALUE 281474976710655;
 CREATE SEQUENCE errand_token;
 CREATE SEQUENCE errand_instance_number AS integer;
+CREATE SEQUENCE errand_store AS integer;
 
 -- What is about the database as a whole, in one row. locks is the first half of the keys
 -- of advisory locks: several schemas of one database have a different one each.
@@ -58,8 +59,22 @@ CREATE TABLE errand_instance (
   closed   boolean NOT NULL DEFAULT false
 );
 
+-- Marks of transactions that have written, by the number of the Store, and that of the call
+-- times eight. Who has lost the answer to a commit inserts the row itself, with no keys: if
+-- there is a row already, the transaction took place, else it cannot any more. A mark of an
+-- Enqueue has the key of the last job. The seven numbers after it are of what is unusual in
+-- the answer. A Store deletes its marks once the calls are answered, and those of others
+-- after a day.
+CREATE TABLE errand_call (
+  call  bigint NOT NULL,
+  store integer NOT NULL,
+  day   date NOT NULL DEFAULT CURRENT_DATE,
+  keys  bigint[],
+  PRIMARY KEY (store, call)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
 -- Live jobs. weight is how many bytes args and headers have. history is true if
--- errand_history may have rows of the job. Of a job whose lease was never taken from
+-- errand_history may have rows of the job. call is that by which the lease was granted. Of a job whose lease was never taken from
 -- anybody, and whose start was never written, started_at and doubt are NULL, which takes
 -- no room: started_at is when the start of the lease was written. doubt is 1 if a holder of
 -- the job was gone before it could be known whether its handler ran, 2 and 3 if this lease
@@ -76,6 +91,7 @@ CREATE TABLE errand_job (
   timeout    bigint NOT NULL DEFAULT 0,
   lane       integer NOT NULL,
   instance   integer NOT NULL DEFAULT 0,
+  call       integer NOT NULL DEFAULT 0,
   salt       integer NOT NULL,
   weight     integer NOT NULL,
   attempt    integer NOT NULL DEFAULT 0,

@@ -22,7 +22,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		return "", err
 	}
 	defer s.leave()
-	err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	err = s.runTold(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		var of storage.ID // stays zero if there is none
 		var is int16
 		var token int64
@@ -56,9 +56,9 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 			name := s.lanes.name(lane)
 			keys, tokens := []int64{id.Key()}, []int64{token}
 			if d := keep.Of(name.Queue, name.Kind); d > 0 {
-				b.Queue(sqlKeep, keys, tokens, []int16{cancelled}, []int32{0}, []int64{micros(now.Add(d))}, [][]byte{{}}, micros(now), is, 1)
+				b.Queue(sqlKeep, keys, tokens, []int16{cancelled}, []int32{0}, []int64{micros(now.Add(d))}, [][]byte{{}}, micros(now), is, 1, 0, 0, 0)
 			} else {
-				b.Queue(sqlDelete, keys, tokens, is)
+				b.Queue(sqlDelete, keys, tokens, is, 0, 0, 0)
 			}
 		}
 		b.Queue(sqlCommit)

@@ -12,7 +12,7 @@ import (
 
 // How jobs are leased that the CTE c has chosen and locked: u has them as they are then.
 // It is followed by what is read of u.
-const leaseChosen = `, u AS (UPDATE errand_job j SET state = 3, token = nextval('errand_token'), instance = $2, until = $3, attempt = j.attempt + 1
+const leaseChosen = `, u AS (UPDATE errand_job j SET state = 3, token = nextval('errand_token'), instance = $2, until = $3, call = $7, attempt = j.attempt + 1
   FROM c WHERE j.id = c.id RETURNING j.*, c.token AS previous),
 n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VALUES (2::smallint, -1), (3::smallint, 1)) v(number, sign) GROUP BY lane, number, sign)
 SELECT ` + leasedColumns + ` FROM u`
@@ -41,7 +41,7 @@ c AS (SELECT id, token FROM (
 
 	// $2 and $3 are those of sqlLease.
 	sqlHeads = strings.NewReplacer("$4", "$2", "$5", "$3").Replace(`SELECT l.lane, j.id, j.priority, j.due_at, j.weight ` + heads + `) j WHERE ` + upToDate)
-	sqlLease = `WITH c AS MATERIALIZED (SELECT id, token FROM errand_job WHERE id = ANY($1::bigint[]) AND state = 2` + registered + ` ORDER BY id FOR UPDATE SKIP LOCKED)` + leaseChosen
+	sqlLease = strings.ReplaceAll(`WITH c AS MATERIALIZED (SELECT id, token FROM errand_job WHERE id = ANY($1::bigint[]) AND state = 2`+registered+` ORDER BY id FOR UPDATE SKIP LOCKED)`+leaseChosen, "$7", "$4")
 )
 
 // claim is the leasing part of an exchange.
@@ -92,7 +92,7 @@ func (c *claim) take(b *pgx.Batch, e *exchange) {
 	if n == 0 {
 		return
 	}
-	c.leasing(b, sqlClaim, c.lanes, e.s.self.number(), micros(e.now.Add(e.x.LeaseDuration)), n, c.last, storage.LeaseBytes)
+	c.leasing(b, sqlClaim, c.lanes, e.s.self.number(), micros(e.now.Add(e.x.LeaseDuration)), n, c.last, storage.LeaseBytes, ofRow(e.number))
 	c.check(b)
 }
 
@@ -121,7 +121,7 @@ func (c *claim) lease(b *pgx.Batch, e *exchange) {
 	if len(keys) == 0 {
 		return
 	}
-	c.leasing(b, sqlLease, keys, e.s.self.number(), micros(e.now.Add(e.x.LeaseDuration)))
+	c.leasing(b, sqlLease, keys, e.s.self.number(), micros(e.now.Add(e.x.LeaseDuration)), ofRow(e.number))
 	b.QueuedQueries[b.Len()-1].Query(c.rows(func() { c.missed = len(c.leased) < len(keys) }))
 }
 

@@ -13,6 +13,7 @@ import (
 // What a statement returns of the server's clock.
 const serverClock = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
+// sqlClock is for answers that have no mark.
 const sqlClock = `SELECT ` + serverClock
 
 // clock is what the Store has heard of the server's clock. It counts from the moment at

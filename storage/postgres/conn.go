@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/errandq/errand/storage"
 )
 
 const (
@@ -66,7 +64,7 @@ var prepared = []string{
 	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
 	sqlJob, sqlHistory, sqlCounts,
 	sqlLive, sqlEnded, sqlAsk, sqlPurge,
-	sqlClock, sqlInstances, sqlRunning, sqlTakeOver, sqlTakeLapsed, sqlForget,
+	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }
 
 func prepare(ctx context.Context, c *pgx.Conn) error {
@@ -78,12 +76,13 @@ func prepare(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// run runs fn on a connection, in a context that does not end with ctx: what has begun
+// attempt runs fn on a connection, in a context that does not end with ctx: what has begun
 // goes through. It runs fn again if its transaction fails because of what runs beside it.
-func (s *Store) run(ctx context.Context, fn func(ctx context.Context, c *pgx.Conn) error) error {
+// Its errors are those of the driver.
+func (s *Store) attempt(ctx context.Context, fn func(ctx context.Context, c *pgx.Conn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return cmp.Or(ctx.Err(), translate(err))
+		return cmp.Or(ctx.Err(), err)
 	}
 	defer conn.Release()
 	if err := ctx.Err(); err != nil {
@@ -104,22 +103,11 @@ func (s *Store) run(ctx context.Context, fn func(ctx context.Context, c *pgx.Con
 			break
 		}
 	}
-	return translate(err)
+	return err
 }
 
 // part sends b in one round trip, inside a transaction that goes on.
 func part(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error { return c.SendBatch(ctx, b).Close() }
-
-// commit sends b in one round trip, at the end of which what it has written is durable. If
-// b begins no transaction, all of it is one.
-func (s *Store) commit(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
-	b.Queue(sqlClock).QueryRow(s.clock.scan)
-	err := c.SendBatch(ctx, b).Close()
-	if err != nil && lost(c, err) {
-		return fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, err)
-	}
-	return err
-}
 
 // read runs fn in a transaction that reads, all of it as of one moment.
 func (s *Store) read(ctx context.Context, fn func(b *pgx.Batch)) error {

@@ -178,13 +178,15 @@ func (s *Store) enqueue(ctx context.Context, all []*request) error {
 	for _, r := range all {
 		s.entering(&e, r.now, r.jobs)
 	}
-	err := s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	number := s.sent.begin()
+	defer s.sent.end(number)
+	err := s.runTo(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		d := sums{}
 		e.insert(b, d)
 		s.count(b, d)
-		return s.commit(ctx, c, b)
-	})
+		return s.commitAs(ctx, c, b, number, true)
+	}, e.recall)
 	if err != nil {
 		return err
 	}

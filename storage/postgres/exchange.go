@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,10 +13,16 @@ import (
 const (
 	// The keys are sorted, and taken in this order: two transactions that are about the
 	// same jobs wait for each other, not in a circle.
-	sqlExtend = `UPDATE errand_job j SET until = $3 FROM unnest($1::bigint[], $2::bigint[]) f(id, token)
-WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token, j.cancelling`
-	sqlStart = `UPDATE errand_job j SET started_at = $3 FROM unnest($1::bigint[], $2::bigint[]) f(id, token)
-WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token`
+	// What is unusual is marked: $6 is how many are usual.
+	sqlExtend = `WITH u AS (UPDATE errand_job j SET until = $3 FROM unnest($1::bigint[], $2::bigint[]) f(id, token)
+  WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token, j.cancelling),
+x AS (INSERT INTO errand_call (store, call, keys) SELECT $4::integer, $5::bigint + 1, coalesce(array_agg(CASE WHEN cancelling THEN -token ELSE token END), ARRAY[0])
+  FROM u HAVING count(*) FILTER (WHERE NOT cancelling) < $6::integer)
+SELECT id, token, cancelling FROM u`
+	sqlStart = `WITH u AS (UPDATE errand_job j SET started_at = $3 FROM unnest($1::bigint[], $2::bigint[]) f(id, token)
+  WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token),
+x AS (INSERT INTO errand_call (store, call, keys) SELECT $4::integer, $5::bigint + 2, coalesce(array_agg(token), ARRAY[0]) FROM u HAVING count(*) < $6::integer)
+SELECT id, token FROM u`
 	sqlLonger = `UPDATE errand_instance SET lease = $2 WHERE instance = $1 AND lease < $2`
 
 	// next is when the first scheduled job is due that is left.
@@ -43,6 +50,10 @@ type exchange struct {
 	next     *int64
 	claim    claim
 	trips    int // round trips so far
+
+	number   int64 // of the transaction under way
+	durable  bool  // what was asked for is durable, and that was to lease from new lanes
+	complete bool  // all of the answer has come before the commit
 }
 
 // maxTrips is how many round trips an exchange may take.
@@ -50,10 +61,18 @@ const maxTrips = 4
 
 // Exchange implements [storage.Store]. It promotes due jobs of all lanes.
 func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	if x.Repeats != 0 {
+		return s.repeat(ctx, now, x)
+	}
 	if err := s.enter(ctx); err != nil {
 		return storage.ExchangeResult{}, err
 	}
 	defer s.leave()
+	return s.exchange(ctx, now, x)
+}
+
+// exchange is an Exchange that repeats none.
+func (s *Store) exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	if err := possible(&x); err != nil {
 		return storage.ExchangeResult{}, err
 	}
@@ -68,14 +87,25 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 			return storage.ExchangeResult{}, err
 		}
 	}
-	if err := s.run(ctx, e.run); err != nil {
-		return storage.ExchangeResult{}, err
+	err := s.attempt(ctx, e.run)
+	if lost, ok := errors.AsType[*unanswered](err); ok {
+		_, err = s.resume(ctx, e, lost)
+	} else if e.number != 0 {
+		s.sent.end(e.number)
 	}
-	if x.Wanted() > 0 || len(x.Extend) > 0 {
-		s.self.promised(x.LeaseDuration)
+	if err != nil {
+		return storage.ExchangeResult{}, translate(err)
+	}
+	return e.told(), nil
+}
+
+// told returns the result of what is durable.
+func (e *exchange) told() storage.ExchangeResult {
+	if e.x.Wanted() > 0 || len(e.x.Extend) > 0 {
+		e.s.self.promised(e.x.LeaseDuration)
 	}
 	e.answer()
-	return e.res, nil
+	return e.res
 }
 
 // possible returns an error for an exchange that needs what the Store does not do yet.
@@ -102,12 +132,18 @@ func possible(x *storage.Exchange) error {
 
 // run is the exchange as one transaction, in as few round trips as may be: one if what
 // becomes of its jobs does not depend on their rows, and one Want says all; else two, as
-// the rows are locked and read first; one more if Go is to choose among ready jobs; and
-// one more if others have added lanes.
+// the rows are locked and read first; one more if Go is to choose among ready jobs, or
+// if jobs follow, whose keys are to be known before the commit; and one more if others
+// have added lanes.
 func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	e.res, e.extended, e.promoted, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, 0, nil
 	e.claim, e.trips, e.started = e.s.claimFor(e.x), 0, map[storage.Lease]bool{}
 	e.finish = newFinishing(e.s, e.now, e.x)
+	e.durable, e.complete = false, false
+	if e.number == 0 { // that of a transaction that failed is free
+		e.number = e.s.sent.begin()
+	}
+	e.finish.number = e.number
 	b := &pgx.Batch{}
 	if !e.finish.simple || e.claim.chooses() {
 		b.Queue(sqlBegin)
@@ -131,6 +167,12 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	e.promote(b)
 	if !e.claim.chooses() {
 		e.claim.take(b, e)
+		if len(e.finish.then.lane) > 0 {
+			if err := e.send(ctx, c, b, false); err != nil {
+				return err
+			}
+			e.complete, b = true, &pgx.Batch{}
+		}
 		if !e.finish.simple {
 			b.Queue(sqlCommit)
 		}
@@ -164,7 +206,7 @@ func (e *exchange) send(ctx context.Context, c *pgx.Conn, b *pgx.Batch, last boo
 	}
 	e.trips++
 	if last {
-		return e.s.commit(ctx, c, b)
+		return e.s.commitAs(ctx, c, b, e.number, false)
 	}
 	return part(ctx, c, b)
 }
@@ -181,9 +223,15 @@ func (e *exchange) takeFromNew(ctx context.Context, c *pgx.Conn) error {
 		e.claim.outdated = true
 		return nil
 	}
+	e.s.sent.end(e.number)
+	e.number, e.durable, e.complete = e.s.sent.begin(), true, false
 	b := &pgx.Batch{}
 	e.claim.take(b, e)
-	if err := e.send(ctx, c, b, true); err != nil {
+	err := e.send(ctx, c, b, true)
+	if _, ok := errors.AsType[*unanswered](err); ok {
+		return err
+	}
+	if err != nil {
 		e.claim.outdated, e.claim.leased = true, nil
 	}
 	return nil
@@ -201,7 +249,7 @@ func (e *exchange) extend(b *pgx.Batch) {
 		err := row.Scan(&l.Key, &l.Token, &asked)
 		e.extended[l] = asked
 		return err
-	}, sqlExtend, keys, tokens, micros(e.now.Add(e.x.LeaseDuration)))
+	}, sqlExtend, append([]any{keys, tokens, micros(e.now.Add(e.x.LeaseDuration))}, e.finish.usual(len(keys))...)...)
 }
 
 // start queues the writing of starts.
@@ -215,7 +263,7 @@ func (e *exchange) start(b *pgx.Batch) {
 		err := row.Scan(&l.Key, &l.Token)
 		e.started[l] = true
 		return err
-	}, sqlStart, keys, tokens, micros(e.now))
+	}, sqlStart, append([]any{keys, tokens, micros(e.now)}, e.finish.usual(len(keys))...)...)
 }
 
 // columns returns the keys and tokens of leases, sorted and each once.

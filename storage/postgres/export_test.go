@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"net"
 	"time"
 
@@ -20,6 +22,18 @@ var (
 
 // Title returns the name of the instance.
 func Title(s *Store) string { return s.self.title() }
+
+// MarkName is what the server calls the statement that ends each transaction that writes.
+func MarkName() string {
+	sum := sha256.Sum256([]byte(sqlMark))
+	return "stmt_" + hex.EncodeToString(sum[:24])
+}
+
+// Fence is the text of the statement that finds out whether a call took place.
+const Fence = sqlFence
+
+// UnmarkAfter is after how many calls marks are deleted.
+const UnmarkAfter = unmarkAfter
 
 // SetAhead shifts what the Store hears of the server's clock.
 func (s *Store) SetAhead(by time.Duration) { s.clock.ahead.Store(int64(by)) }

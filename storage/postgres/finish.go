@@ -18,7 +18,8 @@ WHERE id = ANY($1::bigint[]) AND state = 3 ORDER BY id FOR UPDATE`
 	sqlDelete = `WITH d AS (DELETE FROM errand_job j USING unnest($1::bigint[], $2::bigint[]) f(id, token)
   WHERE j.id = f.id AND j.token = f.token AND j.state = $3::smallint RETURNING j.id, j.lane, j.history),
 h AS (DELETE FROM errand_history h USING d WHERE d.history AND h.job = d.id),
-n AS (INSERT INTO errand_delta SELECT lane, $3::smallint, -count(*) FROM d GROUP BY lane)
+n AS (INSERT INTO errand_delta SELECT lane, $3::smallint, -count(*) FROM d GROUP BY lane),
+x AS (INSERT INTO errand_call (store, call, keys) SELECT $4::integer, $5::bigint + 3, coalesce(array_agg(id), ARRAY[0]) FROM d HAVING count(*) < $6::integer)
 SELECT id FROM d`
 
 	sqlKeep = `WITH d AS (DELETE FROM errand_job j
@@ -29,7 +30,8 @@ k AS (INSERT INTO errand_finished (id, due_at, created_at, ended_at, purge_at, t
   SELECT id, due_at, created_at, $7::bigint, purge_at, token, timeout, lane, salt, attempt + more, retry, crashes * $9::integer, snoozes,
     ended, priority, policy, headers, args, error FROM d),
 n AS (INSERT INTO errand_delta
-  SELECT lane, $8::smallint, -count(*) FROM d GROUP BY lane UNION ALL SELECT lane, ended, count(*) FROM d GROUP BY lane, ended)
+  SELECT lane, $8::smallint, -count(*) FROM d GROUP BY lane UNION ALL SELECT lane, ended, count(*) FROM d GROUP BY lane, ended),
+x AS (INSERT INTO errand_call (store, call, keys) SELECT $10::integer, $11::bigint + 3, coalesce(array_agg(id), ARRAY[0]) FROM d HAVING count(*) < $12::integer)
 SELECT id FROM d`
 
 	sqlBury = `WITH d AS (DELETE FROM errand_job j
@@ -70,6 +72,7 @@ type finishing struct {
 	x   *storage.Exchange
 	// simple says that nothing depends on the rows of the jobs.
 	simple bool
+	number int64 // of the call
 
 	held    map[int64]held // by key, without those whose lease has ended
 	results []storage.ItemResult
@@ -238,7 +241,7 @@ func (f *finishing) write(b *pgx.Batch, d sums) {
 	}
 	if len(f.gone) > 0 {
 		keys, tokens := columns(f.gone)
-		each(b, took, sqlDelete, keys, tokens, running)
+		each(b, took, sqlDelete, append([]any{keys, tokens, running}, f.usual(len(keys))...)...)
 	}
 	f.writeKept(b, took)
 	f.writeDead(b)
@@ -265,7 +268,16 @@ func (f *finishing) writeKept(b *pgx.Batch, took func(pgx.CollectableRow) error)
 		keys, tokens, state, more = append(keys, k.Key), append(tokens, k.Token), append(state, k.state), append(more, k.more)
 		purge, text = append(purge, k.purgeAt), append(text, []byte(k.text))
 	}
-	each(b, took, sqlKeep, keys, tokens, state, more, purge, text, micros(f.now), running, 0)
+	each(b, took, sqlKeep, append([]any{keys, tokens, state, more, purge, text, micros(f.now), running, 0}, f.usual(len(keys))...)...)
+}
+
+// usual are the parameters by which a statement marks what is not as usual, if that is not
+// known before the commit: how many of n there are else.
+func (f *finishing) usual(n int) []any {
+	if !f.simple {
+		n = 0
+	}
+	return []any{f.s.sent.store, f.number * callParts, n}
 }
 
 // counterColumns are counters of jobs, as columns.

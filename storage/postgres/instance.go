@@ -136,7 +136,7 @@ func (in *instance) promised(d time.Duration) {
 
 // leave ends the registration. If leases are left, their handlers may run: then it stands
 // until the process ends.
-func (in *instance) leave() error {
+func (in *instance) leave(s *Store) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.conn == nil || in.number() == 0 {
@@ -144,6 +144,9 @@ func (in *instance) leave() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	if err := s.disown(ctx, in.conn); err != nil {
+		return translate(err)
+	}
 	tag, err := in.conn.Exec(ctx, sqlLeave, in.number())
 	if err != nil || tag.RowsAffected() == 0 {
 		return translate(err)

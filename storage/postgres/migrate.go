@@ -24,83 +24,84 @@ const (
 	sqlVersions  = `CREATE TABLE errand_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())`
 	sqlVersion   = `SELECT coalesce(max(version), 0) FROM errand_schema`
 	sqlApplied   = `INSERT INTO errand_schema (version) VALUES ($1)`
-	sqlMeta      = `SELECT locks, min_version, ` + serverClock + ` FROM errand_meta`
+	sqlMeta      = `SELECT locks, min_version, nextval('errand_store')::integer, ` + serverClock + ` FROM errand_meta`
 	// The first server that has all that is used.
 	oldestServer = 140000
 )
 
-// migrate brings the tables to the newest version, all or nothing, and returns the first
-// half of the keys of advisory locks.
-func migrate(ctx context.Context, cfg *pgx.ConnConfig, schema string, clock *clock) (locks int32, err error) {
-	c, err := pgx.ConnectConfig(ctx, cfg)
+// migrate brings the tables to the newest version, all or nothing, and tells s what they
+// say.
+func migrate(ctx context.Context, s *Store, schema string) error {
+	c, err := pgx.ConnectConfig(ctx, s.session)
 	if err != nil {
-		return 0, translate(err)
+		return translate(err)
 	}
 	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
 	var version int
 	var encoding, current string
 	if err := c.QueryRow(ctx, sqlServer).Scan(&version, &encoding, &current); err != nil {
-		return 0, translate(err)
+		return translate(err)
 	}
 	switch {
 	case version < oldestServer:
-		return 0, fmt.Errorf("%w: version %d of the server: want %d or later", storage.ErrUnsupportedDB, version/10000, oldestServer/10000)
+		return fmt.Errorf("%w: version %d of the server: want %d or later", storage.ErrUnsupportedDB, version/10000, oldestServer/10000)
 	case encoding != "UTF8":
-		return 0, fmt.Errorf("%w: encoding %s of the database: want UTF8", storage.ErrUnsupportedDB, encoding)
+		return fmt.Errorf("%w: encoding %s of the database: want UTF8", storage.ErrUnsupportedDB, encoding)
 	case schema == "" && current == "":
-		return 0, fmt.Errorf("%w: no schema of the search_path exists: name one in Options.Schema", storage.ErrUnsupportedDB)
+		return fmt.Errorf("%w: no schema of the search_path exists: name one in Options.Schema", storage.ErrUnsupportedDB)
 	}
 	tx, err := c.Begin(ctx)
 	if err != nil {
-		return 0, translate(err)
+		return translate(err)
 	}
-	if locks, err = migrateIn(ctx, tx, schema, clock); err != nil {
-		return 0, errors.Join(translate(err), tx.Rollback(context.WithoutCancel(ctx)))
+	if err := migrateIn(ctx, tx, s, schema); err != nil {
+		return errors.Join(translate(err), tx.Rollback(context.WithoutCancel(ctx)))
 	}
-	return locks, translate(tx.Commit(ctx))
+	return translate(tx.Commit(ctx))
 }
 
-func migrateIn(ctx context.Context, tx pgx.Tx, schema string, clock *clock) (locks int32, err error) {
+func migrateIn(ctx context.Context, tx pgx.Tx, s *Store, schema string) error {
 	if _, err := tx.Exec(ctx, sqlPatient); err != nil {
-		return 0, err
+		return err
 	}
 	if _, err := tx.Exec(ctx, sqlAlone, schema); err != nil {
-		return 0, err
+		return err
 	}
 	if schema != "" {
 		// Not IF NOT EXISTS alone, which needs the right to create even for one that exists.
 		text := fmt.Sprintf(`DO $$ BEGIN IF to_regnamespace('%[1]s') IS NULL THEN CREATE SCHEMA %[1]s; END IF; END $$`, schema)
 		if _, err := tx.Exec(ctx, text); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	var has bool
 	if err := tx.QueryRow(ctx, sqlHasSchema).Scan(&has); err != nil {
-		return 0, err
+		return err
 	}
 	if !has {
 		if _, err := tx.Exec(ctx, sqlVersions); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	var at int
 	if err := tx.QueryRow(ctx, sqlVersion).Scan(&at); err != nil {
-		return 0, err
+		return err
 	}
 	newest, err := apply(ctx, tx, at)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	var oldest int
 	var time int64
-	if err := tx.QueryRow(ctx, sqlMeta).Scan(&locks, &oldest, &time); err != nil {
-		return 0, err
+	if err := tx.QueryRow(ctx, sqlMeta).Scan(&s.locks, &oldest, &s.sent.store, &time); err != nil {
+		return err
 	}
-	clock.hear(time)
+	s.clock.hear(time)
 	if oldest > newest {
-		return 0, fmt.Errorf("%w: its tables have version %d, and need a program that knows version %d", storage.ErrTooNew, at, oldest)
+		return fmt.Errorf("%w: its tables have version %d, and need a program that knows version %d", storage.ErrTooNew, at, oldest)
 	}
-	return locks, nil
+	_, err = tx.Exec(ctx, sqlUnmarkOld)
+	return err
 }
 
 // apply applies the migrations after version at, and returns the newest that there is.

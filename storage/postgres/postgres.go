@@ -65,6 +65,7 @@ type Store struct {
 	grouped group
 	deltas  deltas
 	clock   clock
+	sent    calls
 
 	mu     sync.Mutex
 	calls  sync.WaitGroup // that have begun
@@ -102,7 +103,7 @@ func open(ctx context.Context, dsn string, o *Options, change func(*pgxpool.Conf
 	settings(cfg.ConnConfig, o.Schema)
 	change(cfg)
 	s := &Store{session: cfg.ConnConfig.Copy(), self: newInstance(o.Name), seen: newObserved()}
-	if s.locks, err = migrate(ctx, s.session, o.Schema, &s.clock); err != nil {
+	if err = migrate(ctx, s, o.Schema); err != nil {
 		return nil, err
 	}
 	cfg.AfterConnect = prepare
@@ -138,7 +139,7 @@ func (s *Store) Close() error {
 	if was {
 		return nil
 	}
-	err := s.self.leave()
+	err := s.self.leave(s)
 	s.pool.Close()
 	return err
 }

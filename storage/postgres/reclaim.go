@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -19,16 +20,16 @@ const (
 	sqlRunning   = `SELECT id, token, until, instance FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[])`
 
 	// began is when the start of an attempt was written that is found now to have crashed.
-	takeChosen = `, u AS (UPDATE errand_job j SET token = nextval('errand_token'), instance = $2, until = $3, doubt = c.fate, started_at = NULL
+	takeChosen = `, u AS (UPDATE errand_job j SET token = nextval('errand_token'), instance = $2, until = $3, call = $4, doubt = c.fate, started_at = NULL
   FROM c WHERE j.id = c.id RETURNING j.*, c.token AS previous, c.holder, CASE WHEN c.known IS NULL AND c.fate = 3 THEN c.started_at END AS began)
 SELECT ` + leasedColumns + `, holder, cancelling, doubt, began FROM u`
 	// The fate of an attempt survives whoever has found it out.
 	known       = `, CASE WHEN doubt > 1 THEN doubt END AS known, started_at`
 	sqlTakeOver = `WITH c AS MATERIALIZED (
   SELECT id, token, instance AS holder` + known + `,
-    CASE WHEN doubt > 1 THEN doubt WHEN started_at IS NOT NULL THEN 3 ELSE 2 END AS fate FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[]) ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED)` + takeChosen
+    CASE WHEN doubt > 1 THEN doubt WHEN started_at IS NOT NULL THEN 3 ELSE 2 END AS fate FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[]) ORDER BY id LIMIT $5 FOR UPDATE SKIP LOCKED)` + takeChosen
 	sqlTakeLapsed = `WITH c AS MATERIALIZED (
-  SELECT j.id, j.token, j.instance AS holder` + known + `, greatest(doubt, 2) AS fate FROM unnest($1::bigint[], $4::bigint[], $5::bigint[]) f(id, token, until)
+  SELECT j.id, j.token, j.instance AS holder` + known + `, greatest(doubt, 2) AS fate FROM unnest($1::bigint[], $5::bigint[], $6::bigint[]) f(id, token, until)
   JOIN errand_job j ON j.id = f.id AND j.token = f.token AND j.until = f.until AND j.state = 3 FOR UPDATE OF j SKIP LOCKED)` + takeChosen
 
 	sqlForget = `DELETE FROM errand_instance i WHERE instance = ANY($1::integer[])
@@ -110,14 +111,18 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 	}
 	gone, forget := s.seen.missing(mono, peers)
 	lapsed := s.seen.lapsed(mono, peers)
-	if len(gone)+len(lapsed) == 0 || limit <= 0 {
-		return nil, nil
+	told, err := s.tell(ctx, limit)
+	if limit -= len(told); err != nil || len(gone)+len(lapsed) == 0 || limit <= 0 {
+		return told, err
 	}
 	out, err := s.takeOver(ctx, now, lease, limit, peers, gone, forget, lapsed)
 	for i := range out {
 		delete(s.seen.leases, out[i].Key)
 	}
-	return out, err
+	if len(told) > 0 {
+		err = nil // as what was told counts
+	}
+	return append(told, out...), err
 }
 
 // peers reads the other instances, by the session of this one.
@@ -281,33 +286,14 @@ func (o *observed) lapsed(mono time.Duration, peers map[int32]peer) (all []lease
 
 // takeOver takes the leases of instances that are gone, and then those that have lapsed.
 func (s *Store) takeOver(ctx context.Context, now time.Time, length time.Duration, limit int, peers map[int32]peer, gone, forget []int32, lapsed []lease) (out []storage.Reclaimed, err error) {
-	take := func(ctx context.Context, c *pgx.Conn, text string, args ...any) error {
-		b := &pgx.Batch{}
-		s.self.promise(b, length)
-		each(b, func(row pgx.CollectableRow) error {
-			var r storage.Reclaimed
-			var holder int32
-			var fate int16
-			var began *int64
-			var err error
-			r.Leased, err = s.scanLeased(row, &holder, &r.Cancelling, &fate, &began)
-			r.Fate, r.Holder, r.WriteStart = fates[fate], peers[holder].name, false
-			if began != nil {
-				r.StartedAt = fromMicros(*began)
-			}
-			out = append(out, r)
-			return err
-		}, text, args...)
-		return s.commit(ctx, c, b)
-	}
+	t := taking{s, peers, length}
 	until := micros(now.Add(length))
 	if len(gone) > 0 {
-		err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-			out = nil
-			return take(ctx, c, sqlTakeOver, gone, s.self.number(), until, limit)
-		})
+		if out, err = t.take(ctx, sqlTakeOver, gone, until, limit); err != nil {
+			return nil, err
+		}
 	}
-	if len(forget) > 0 && err == nil {
+	if len(forget) > 0 {
 		err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 			_, err := c.Exec(ctx, sqlForget, forget)
 			return err
@@ -318,15 +304,70 @@ func (s *Store) takeOver(ctx context.Context, now time.Time, length time.Duratio
 		for _, l := range lapsed {
 			keys, tokens, untils = append(keys, l.Key), append(tokens, l.Token), append(untils, l.until)
 		}
-		before := len(out)
-		err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-			out = out[:before]
-			return take(ctx, c, sqlTakeLapsed, keys, s.self.number(), until, tokens, untils)
-		})
+		var more []storage.Reclaimed
+		more, err = t.take(ctx, sqlTakeLapsed, keys, until, tokens, untils)
+		out = append(out, more...)
 	}
 	if len(out) > 0 {
 		s.self.promised(length)
 		err = nil // what was taken is durable; what failed is tried again with the next call
 	}
 	return out, err
+}
+
+// taking is a takeover of leases.
+type taking struct {
+	s      *Store
+	peers  map[int32]peer
+	length time.Duration
+}
+
+// take takes leases of instances or of jobs, by a statement with more parameters. What it
+// takes is known before the commit, so that it can be told later if the answer is lost.
+func (t *taking) take(ctx context.Context, text string, of any, until int64, more ...any) (out []storage.Reclaimed, err error) {
+	s := t.s
+	number := s.sent.begin()
+	args := append([]any{of, s.self.number(), until, ofRow(number)}, more...)
+	err = s.attempt(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		out = nil
+		b := &pgx.Batch{}
+		b.Queue(sqlBegin)
+		s.readNew(b)
+		s.self.promise(b, t.length)
+		each(b, func(row pgx.CollectableRow) error {
+			r, err := t.scan(row)
+			out = append(out, r)
+			return err
+		}, text, args...)
+		if err := part(ctx, c, b); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		b.Queue(sqlCommit)
+		return s.commitAs(ctx, c, b, number, false)
+	})
+	if lost, ok := errors.AsType[*unanswered](err); ok {
+		err = s.findOut(ctx, lost, isTold)
+		if errors.Is(err, storage.ErrUnknownOutcome) {
+			s.sent.keep(untold{number: number, took: out})
+			return nil, err
+		}
+	}
+	s.sent.end(number)
+	if err != nil {
+		return nil, translate(err)
+	}
+	return out, nil
+}
+
+func (t *taking) scan(row pgx.CollectableRow) (r storage.Reclaimed, err error) {
+	var holder int32
+	var fate int16
+	var began *int64
+	r.Leased, err = t.s.scanLeased(row, &holder, &r.Cancelling, &fate, &began)
+	r.Fate, r.Holder, r.WriteStart = fates[fate], t.peers[holder].name, false
+	if began != nil {
+		r.StartedAt = fromMicros(*began)
+	}
+	return r, err
 }

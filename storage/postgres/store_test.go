@@ -24,7 +24,7 @@ var missing = []string{
 	"change_record", "change_running", "change_steps", "check", "checkpoint_*", "close_calls", "close_durable",
 	"concurrent_cap", "concurrent_group", "concurrent_group_limit", "concurrent_key", "concurrent_tokens",
 	"concurrent_unique", "conflict_*", "dead_filters", "delete_*", "each_wants", "enqueue_record", "enqueue_withdrawn",
-	"exchange_hold", "exchange_repeats", "expiry_begun", "expiry_dies", "expiry_elsewhere", "expiry_follow",
+	"exchange_hold", "expiry_begun", "expiry_dies", "expiry_elsewhere", "expiry_follow",
 	"expiry_in_doubt", "expiry_leased_late", "expiry_next_due", "expiry_put_off", "expiry_redriven", "expiry_replaced",
 	"expiry_running", "expiry_set", "expiry_start", "expiry_step", "expiry_unique", "fence_emptied", "fence_finished",
 	"fire_duplicate", "group_ahead", "group_cancel", "group_change", "group_dead", "group_due", "group_limit*", "group_lists",
@@ -34,7 +34,7 @@ var missing = []string{
 	"hold_probe_next_due", "hold_probe_one", "hold_probe_reclaimed", "hold_probe_stacks", "hold_probe_through",
 	"hold_probe_together", "hold_released", "hold_renewed", "hold_set_back", "hold_stacks", "hold_until", "job_counts",
 	"keepback_*", "lease_held_running", "lease_next_due", "lease_others", "lease_promotion_others", "list_*",
-	"lost_exchange_holds_*", "lost_others_*", "message_refused", "notify_group", "order_*", "outcome_dead_then",
+	"lost_enqueue_*", "lost_exchange_holds_*", "lost_found_out_*", "lost_others_*", "message_refused", "notify_group", "order_*", "outcome_dead_then",
 	"outcome_done_then", "outcome_stopped", "outcome_table", "outcome_unavailable", "prefix_holds", "prefix_min",
 	"prefix_urgent", "progress_*", "promote_all_lanes", "promote_in_doubt", "promote_lets_in",
 	"promote_next_due_of_own_lanes", "promote_own_lanes", "purge_dead*", "redrive_*", "result_*", "run_now_failed",
@@ -54,12 +54,12 @@ type db struct {
 	t      testing.TB
 	schema string
 	conn   *pgx.Conn // of somebody who knows nothing of errand
-	stores []*postgres.Store
+	stores map[*postgres.Store]*losing
 	ahead  time.Duration
 }
 
 func newDB(t testing.TB) *db {
-	d := &db{t: t, schema: pgtest.Schema(t), conn: pgtest.Connect(t)}
+	d := &db{t: t, schema: pgtest.Schema(t), conn: pgtest.Connect(t), stores: map[*postgres.Store]*losing{}}
 	d.exec("SET search_path = " + d.schema)
 	t.Cleanup(func() { d.conn.Close(context.Background()) })
 	return d
@@ -75,12 +75,13 @@ func (d *db) exec(text string, args ...any) {
 
 func (d *db) open() *postgres.Store {
 	d.t.Helper()
-	s, err := postgres.Open(context.Background(), pgtest.Server(d.t), &postgres.Options{Schema: d.schema})
+	l := &losing{}
+	s, err := postgres.OpenBy(context.Background(), pgtest.Server(d.t), &postgres.Options{Schema: d.schema}, l.wrap)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() { d.kill(s) })
-	d.stores = append(d.stores, s)
+	d.stores[s] = l
 	s.SetAhead(d.ahead)
 	return s
 }
@@ -95,7 +96,7 @@ func (d *db) Reboot(s storage.Store) { d.Kill(s) }
 // SetAhead has the Stores hear of a clock that is ahead of the server's.
 func (d *db) SetAhead(by time.Duration) {
 	d.ahead = by
-	for _, s := range d.stores {
+	for s := range d.stores {
 		s.SetAhead(by)
 	}
 }

@@ -146,7 +146,9 @@ func TestStore_RoundTrips(t *testing.T) {
 		if res := exchange(x); len(res.Leased) != min(n, len(res.Then)) {
 			t.Errorf("%d were leased of %d that were enqueued", len(res.Leased), len(res.Then))
 		}
-		took("failures, and leasing", 2)
+		took("failures that other jobs follow, and leasing", 3)
+		exchange(storage.Exchange{Finish: []storage.Finish{{Lease: leased[0].Lease, Outcome: storage.OutcomeRetry}}, Wants: []storage.Want{want(1, "b")}})
+		took("a failure, and leasing", 2)
 
 		// Others add a lane, and jobs that go first.
 		enqueue(other, newJobs(1, "a", string(rune('k'+n%2))))

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"regexp"
 	"strings"
 	"sync"
@@ -13,25 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/errandq/errand/internal/pgtest"
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/postgres"
 )
-
-// deaf is a connection that loses answers once it is told to.
-type deaf struct {
-	net.Conn
-	lose *atomic.Bool
-}
-
-func (c *deaf) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if c.lose.Load() { // only now: the server has answered
-		_ = c.Close()
-		return 0, io.ErrUnexpectedEOF
-	}
-	return n, err
-}
 
 // Of Enqueues that wait for each other each has its own end: one whose context has ended
 // writes nothing, and the others go on.
@@ -63,54 +45,6 @@ func TestStore_EnqueueTogether(t *testing.T) {
 	counts, err := s.Counts(t.Context())
 	if want := 3 * (n - refused.Load()); err != nil || len(counts) != 1 || counts[0].N != want {
 		t.Errorf("counts %v, %v; want %d", counts, err, want)
-	}
-}
-
-func TestStore_LostAnswer(t *testing.T) {
-	d := newDB(t)
-	var lose atomic.Bool
-	wrap := func(dial postgres.Dial) postgres.Dial {
-		return func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dial(ctx, network, addr)
-			return &deaf{conn, &lose}, err
-		}
-	}
-	s, err := postgres.OpenBy(t.Context(), pgtest.Server(t), &postgres.Options{Schema: d.schema}, wrap)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.kill(s) })
-	wants := []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}}
-	call := func(what string, fn func() error) {
-		t.Helper()
-		lose.Store(true)
-		err := fn()
-		lose.Store(false)
-		if !errors.Is(err, storage.ErrUnknownOutcome) {
-			t.Errorf("%s without an answer returned %v, want ErrUnknownOutcome", what, err)
-		}
-		if err := fn(); err != nil {
-			t.Errorf("%s after it returned %v", what, err)
-		}
-	}
-	if _, err := s.Enqueue(t.Context(), now, newJobs(1, "q", "k")); err != nil { // so that the lane is known
-		t.Fatal(err)
-	}
-	if _, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wants}); err != nil {
-		t.Fatal(err)
-	}
-	call("Enqueue", func() error {
-		_, err := s.Enqueue(t.Context(), now, newJobs(1, "q", "k"))
-		return err
-	})
-	call("Exchange", func() error {
-		_, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wants})
-		return err
-	})
-	counts, err := s.Counts(t.Context())
-	want := []storage.Count{{Queue: "q", Kind: "k", State: storage.Running, N: 3}}
-	if err != nil || fmt.Sprint(counts) != fmt.Sprint(want) {
-		t.Errorf("counts %v, %v; want %v: each write took place once, and was not repeated", counts, err, want)
 	}
 }
 
