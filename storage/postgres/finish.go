@@ -16,11 +16,11 @@ WHERE id = ANY($1::bigint[]) AND state = 3 ORDER BY id FOR UPDATE`
 
 	// Both end jobs in a state, of leases or with the token that a waiting job has.
 	sqlDelete = `WITH d AS (DELETE FROM errand_job j USING unnest($1::bigint[], $2::bigint[]) f(id, token)
-  WHERE j.id = f.id AND j.token = f.token AND j.state = $3::smallint RETURNING j.id, j.lane, j.history),
+  WHERE j.id = f.id AND j.token = f.token AND j.state = $3::smallint RETURNING j.id, j.token, j.lane, j.history),
 h AS (DELETE FROM errand_history h USING d WHERE d.history AND h.job = d.id),
 n AS (INSERT INTO errand_delta SELECT lane, $3::smallint, -count(*) FROM d GROUP BY lane),
-x AS (INSERT INTO errand_call (store, call, keys) SELECT $4::integer, $5::bigint + 3, coalesce(array_agg(id), ARRAY[0]) FROM d HAVING count(*) < $6::integer)
-SELECT id FROM d`
+x AS (INSERT INTO errand_call (store, call, keys) SELECT $4::integer, $5::bigint + 3, coalesce(array_agg(token), ARRAY[0]) FROM d HAVING count(*) < $6::integer)
+SELECT id, token FROM d`
 
 	sqlKeep = `WITH d AS (DELETE FROM errand_job j
   USING unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::integer[], $5::bigint[], $6::bytea[]) f(id, token, ended, more, purge_at, error)
@@ -31,8 +31,8 @@ k AS (INSERT INTO errand_finished (id, due_at, created_at, ended_at, purge_at, t
     ended, priority, policy, headers, args, error FROM d),
 n AS (INSERT INTO errand_delta
   SELECT lane, $8::smallint, -count(*) FROM d GROUP BY lane UNION ALL SELECT lane, ended, count(*) FROM d GROUP BY lane, ended),
-x AS (INSERT INTO errand_call (store, call, keys) SELECT $10::integer, $11::bigint + 3, coalesce(array_agg(id), ARRAY[0]) FROM d HAVING count(*) < $12::integer)
-SELECT id FROM d`
+x AS (INSERT INTO errand_call (store, call, keys) SELECT $10::integer, $11::bigint + 3, coalesce(array_agg(token), ARRAY[0]) FROM d HAVING count(*) < $12::integer)
+SELECT id, token FROM d`
 
 	sqlBury = `WITH d AS (DELETE FROM errand_job j
   USING unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], $5::integer[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[])
@@ -76,7 +76,7 @@ type finishing struct {
 
 	held    map[int64]held // by key, without those whose lease has ended
 	results []storage.ItemResult
-	ended   map[int64]bool // by key, of a simple one: what the statements have ended
+	ended   map[storage.Lease]bool // of a simple one: what the statements have ended
 
 	gone    []storage.Lease
 	keep    []keeping
@@ -118,7 +118,7 @@ type failing struct {
 }
 
 func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
-	f := &finishing{s: s, now: now, x: x, simple: true, ended: map[int64]bool{}}
+	f := &finishing{s: s, now: now, x: x, simple: true, ended: map[storage.Lease]bool{}}
 	for i := range x.Finish {
 		f.simple = f.simple && isSimple(&x.Finish[i]) && len(x.Retention.Lanes) == 0
 	}
@@ -234,9 +234,9 @@ func (f *finishing) write(b *pgx.Batch, d sums) {
 		f.decide(d)
 	}
 	took := func(row pgx.CollectableRow) error {
-		var key int64
-		err := row.Scan(&key)
-		f.ended[key] = true
+		var l storage.Lease
+		err := row.Scan(&l.Key, &l.Token)
+		f.ended[l] = true
 		return err
 	}
 	if len(f.gone) > 0 {
@@ -348,8 +348,8 @@ func (f *finishing) answer(res *storage.ExchangeResult) {
 		for i := range f.x.Finish {
 			l := f.x.Finish[i].Lease
 			result := storage.Lost
-			if f.ended[l.Key] {
-				delete(f.ended, l.Key) // whoever names it twice has lost it the second time
+			if f.ended[l] {
+				delete(f.ended, l) // whoever names it twice has lost it the second time
 				result = storage.Applied
 			}
 			res.Finished = append(res.Finished, result)

@@ -30,7 +30,7 @@ const (
 
 	partExtended = 1 // not all were extended: tokens of those that were, negative if it is to stop
 	partStarted  = 2 // not all were started: tokens of those that were
-	partEnded    = 3 // not all were ended: keys of those that were
+	partEnded    = 3 // not all were ended: tokens of those that were
 )
 
 const (
@@ -288,26 +288,23 @@ func (e *exchange) recall(ctx context.Context, c *pgx.Conn, found parts) error {
 
 // recallItems recalls what became of the items of a simple exchange.
 func (e *exchange) recallItems(found parts) {
-	e.extended, e.started, e.finish.ended = map[storage.Lease]bool{}, map[storage.Lease]bool{}, map[int64]bool{}
-	recall := func(part int64, items []storage.Lease, took func(l storage.Lease, as int64)) {
-		as, unusual := found[part]
-		for _, l := range items {
-			id := l.Token
-			if part == partEnded {
-				id = l.Key
-			}
-			switch {
-			case !unusual, slices.Contains(as, id):
-				took(l, id)
-			case slices.Contains(as, -id):
-				took(l, -id)
-			}
+	e.extended, e.started, e.finish.ended = map[storage.Lease]bool{}, map[storage.Lease]bool{}, map[storage.Lease]bool{}
+	recall := func(into map[storage.Lease]bool, part int64, l storage.Lease, as int64) {
+		if tokens, unusual := found[part]; !unusual || slices.Contains(tokens, as*l.Token) {
+			into[l] = as < 0 || part != partExtended
 		}
 	}
-	recall(partExtended, e.x.Extend, func(l storage.Lease, as int64) { e.extended[l] = as < 0 })
-	recall(partStarted, e.x.Start, func(l storage.Lease, _ int64) { e.started[l] = true })
+	for _, l := range e.x.Extend {
+		recall(e.extended, partExtended, l, 1)
+		if _, ok := e.extended[l]; !ok {
+			recall(e.extended, partExtended, l, -1)
+		}
+	}
+	for _, l := range e.x.Start {
+		recall(e.started, partStarted, l, 1)
+	}
 	for i := range e.x.Finish {
-		recall(partEnded, []storage.Lease{e.x.Finish[i].Lease}, func(l storage.Lease, _ int64) { e.finish.ended[l.Key] = true })
+		recall(e.finish.ended, partEnded, e.x.Finish[i].Lease, 1)
 	}
 }
 

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,4 +72,27 @@ func TestStore_WriteStart(t *testing.T) {
 		end(lease(s, true), false, settles)
 	}
 	kept("")
+}
+
+// Of a job whose old lease and new one are ended in one exchange, the new one ends.
+func TestStore_StaleLease(t *testing.T) {
+	d := newDB(t)
+	s, gone := d.open(), d.open()
+	if _, err := s.Enqueue(t.Context(), now, newJobs(1, "q", "k")); err != nil {
+		t.Fatal(err)
+	}
+	res, err := gone.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: usual})
+	if err != nil || len(res.Leased) != 1 {
+		t.Fatalf("leased %v, %v", res.Leased, err)
+	}
+	d.kill(gone)
+	got, err := s.Reclaim(t.Context(), now, 0, time.Minute, 9)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("reclaimed %v, %v", got, err)
+	}
+	old, renewed := storage.Finish{Lease: res.Leased[0].Lease, Outcome: storage.OutcomeDone}, storage.Finish{Lease: got[0].Lease, Outcome: storage.OutcomeDone}
+	res, err = s.Exchange(t.Context(), now, storage.Exchange{Finish: []storage.Finish{old, renewed}})
+	if want := []storage.ItemResult{storage.Lost, storage.Applied}; err != nil || !slices.Equal(res.Finished, want) {
+		t.Errorf("ending both returned %d, %v; want %d", res.Finished, err, want)
+	}
 }
