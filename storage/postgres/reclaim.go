@@ -276,7 +276,8 @@ func (o *observed) missing(mono time.Duration, peers map[int32]peer) (gone, forg
 func (o *observed) lapsed(mono time.Duration, peers map[int32]peer) (all []lease) {
 	for _, l := range o.leases {
 		p, ok := peers[l.holder]
-		if ok && !p.gone && !p.closed && mono-l.at >= p.lease {
+		// A lease that was granted after p was read may be the first that it has promised.
+		if ok && !p.gone && !p.closed && p.lease > 0 && mono-l.at >= p.lease {
 			all = append(all, l)
 		}
 	}
