@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ type overlapping struct {
 	t     *testing.T
 	lanes []storage.Lane
 	total int
+	lose  func(s *postgres.Store) // before each exchange; nil: nothing is lost
 
 	mu    sync.Mutex
 	ended map[int64]int // how often a job has ended, by key
@@ -51,14 +54,33 @@ func (o *overlapping) end(l storage.Leased) {
 	o.ended[l.Key]++
 }
 
+// exchange makes an exchange until it is known that it has taken effect.
+func (o *overlapping) exchange(s *postgres.Store, x storage.Exchange) (res storage.ExchangeResult, err error) {
+	for !o.t.Failed() {
+		if o.lose != nil && x.Repeats == 0 {
+			o.lose(s)
+		}
+		res, err = s.Exchange(context.Background(), now, x)
+		lost, ok := errors.AsType[*storage.UnknownOutcomeError](err)
+		switch {
+		case ok:
+			x.Repeats = lost.Call
+		case errors.Is(err, storage.ErrIO) && o.lose != nil: // nothing was written
+			x.Repeats = 0
+		default:
+			return res, err
+		}
+	}
+	return res, err
+}
+
 // work is a worker: of its jobs one in three fails once or twice.
 func (o *overlapping) work(s *postgres.Store, wants []storage.Want) {
-	ctx := context.Background()
 	var x storage.Exchange
 	var ends []storage.Leased
 	for !o.over() {
 		x.LeaseDuration, x.Wants, x.Retention.Default = time.Minute, wants, time.Hour
-		res, err := s.Exchange(ctx, now, x)
+		res, err := o.exchange(s, x)
 		if err != nil {
 			o.t.Errorf("Exchange: %v", err)
 			return
@@ -90,9 +112,20 @@ func (o *overlapping) work(s *postgres.Store, wants []storage.Want) {
 	}
 }
 
-func TestStore_Overlapping(t *testing.T) {
+func TestStore_Overlapping(t *testing.T) { overlap(t, newDB(t), nil) }
+
+// Of workers whose answers are lost now and then no job stays leased, and none ends twice.
+func TestStore_OverlappingLosses(t *testing.T) {
 	d := newDB(t)
-	o := &overlapping{t: t, ended: map[int64]int{}, held: map[int64]bool{}}
+	overlap(t, d, func(s *postgres.Store) {
+		if rand.IntN(3) == 0 {
+			d.Lose(s, rand.IntN(2) == 0, rand.IntN(3))
+		}
+	})
+}
+
+func overlap(t *testing.T, d *db, lose func(*postgres.Store)) {
+	o := &overlapping{t: t, lose: lose, ended: map[int64]int{}, held: map[int64]bool{}}
 	const each, producers = 50, 3
 	for i := range 4 {
 		o.lanes = append(o.lanes, storage.Lane{Queue: fmt.Sprint("q", i%2), Kind: fmt.Sprint("k", i/2)})
@@ -113,8 +146,9 @@ func TestStore_Overlapping(t *testing.T) {
 		}
 		one := []storage.Want{{Queues: []string{"q*"}, Kinds: []string{"k0", "k1"}, N: 7}}
 		several := []storage.Want{{Queues: []string{"q0"}, Kinds: []string{"k0"}, N: 5}, {Queues: []string{"q0", "q1"}, Kinds: []string{"k0", "k1"}, N: 5, Each: 3}}
-		wg.Go(func() { o.work(s, one) })
-		wg.Go(func() { o.work(s, several) })
+		a, b := d.open(), d.open()
+		wg.Go(func() { o.work(a, one) })
+		wg.Go(func() { o.work(b, several) })
 	}
 	wg.Wait()
 	for key, n := range o.ended {

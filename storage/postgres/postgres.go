@@ -55,6 +55,11 @@ func (o *Options) validate() error {
 // when it is sent, and in at most four else. An instance has a row, and shows that it
 // lives by an advisory lock, which the server drops with the session that holds it. That
 // session must reach the server itself: a pooler that shares sessions ends the lock.
+//
+// If the answer to a commit is lost, the call finds out on a new connection whether the commit
+// took place, for at most ten seconds. It returns an [storage.UnknownOutcomeError] if no server
+// answers, and for PurgeFinished also if it took place. So does an Enqueue of several jobs
+// of which one has ended meanwhile and was not kept.
 type Store struct {
 	pool    *pgxpool.Pool
 	session *pgx.ConnConfig // of the connection with the lock
