@@ -6,8 +6,10 @@ import (
 )
 
 // Promoter is implemented by a Store whose exchanges make due, and end late, no more than the
-// jobs of lanes that match their Wants. Its workers call Promote for the other lanes, so that
-// this is done within a second while any worker runs.
+// jobs of lanes that match their Wants. Each of its workers calls Promote for the other lanes,
+// at most 0.8 seconds after a job of theirs is due or late. So this is done within a second
+// while any worker runs and the Store answers quickly. A worker that is being stopped does not
+// call it, nor does one that runs bulk jobs alone.
 type Promoter interface {
 	// Promote does for the jobs of all lanes what an Exchange that leases does before it
 	// leases: due scheduled jobs are made ready, and jobs end that have passed their

@@ -132,7 +132,6 @@ func (l *loop) step(now time.Time) bool {
 	if reached(l.mail.pollAt, now) {
 		l.chores.unserved.news(now)
 		l.sources.wake()
-		l.chores.promote.sooner(l.clock(), now, l.clock())
 		l.readSchedules(now)
 		l.runners.holds.add(nil) // perhaps
 		l.mail.pollAt, l.sources.due, l.sources.urgent = now.Add(pollEvery), true, true

@@ -9,7 +9,8 @@ import (
 
 const (
 	// promoteEvery is how long the chore waits after a call, and after news of a job that may
-	// have to end soon: less than the second in which its work is to be done.
+	// have to end soon: less than the second in which its work is to be done. It is called as
+	// often if the store tells no news.
 	promoteEvery = 800 * time.Millisecond
 	promotePause = 10 * time.Millisecond // at least, between steps
 )
@@ -24,6 +25,7 @@ func (l *loop) newPromote(now time.Time) []*chore {
 	if !ok || l.cfg.Bulk {
 		return nil
 	}
+	_, hears := l.cfg.Store.(storage.Notifier)
 	c := &chore{due: onMono(now)}
 	c.prepare = func(asked time.Time) task {
 		clock := l.clock()
@@ -32,6 +34,9 @@ func (l *loop) newPromote(now time.Time) []*chore {
 			res, err := s.Promote(ctx, clock, p)
 			return func(now time.Time) {
 				c.pause = asked.Add(promoteEvery)
+				if !hears {
+					c.due = onMono(c.pause)
+				}
 				if !res.Next.IsZero() {
 					if !res.Next.After(clock) { // there is more: others write as long as that took
 						c.pause = now.Add(max(now.Sub(asked), promotePause))

@@ -85,6 +85,36 @@ func TestPromote_LanesOfNobody(t *testing.T) {
 	}
 }
 
+// Without news the chore is done in time too if its calls take a while, whenever a job comes.
+func TestPromote_Polls(t *testing.T) {
+	for phase := time.Duration(0); phase < time.Second; phase += 50 * time.Millisecond {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.narrow()
+			r.cfg.Store = struct {
+				storage.Promoter
+				storage.Store
+			}{slowPromoter{narrowSpy{r.store}}, r.store.Store}
+			r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+			r.start()
+			pass(10*time.Second + phase)
+			ids := r.unwanted(time.Millisecond)
+			pass(time.Millisecond + time.Second)
+			r.wantState(ids[0], storage.Ready, storage.Counters{})
+			r.wantState(ids[1], storage.Ready, storage.Counters{})
+			r.wantState(ids[2], storage.Expired, storage.Counters{})
+			r.wantState(ids[3], storage.Dead, storage.Counters{})
+		})
+	}
+}
+
+// slowPromoter is a [storage.Promoter] each call of which takes effect late.
+type slowPromoter struct{ narrowSpy }
+
+func (s slowPromoter) Promote(ctx context.Context, now time.Time, p storage.Promotion) (storage.Promoted, error) {
+	time.Sleep(100 * time.Millisecond)
+	return s.narrowSpy.Promote(ctx, now, p)
+}
+
 // The chore is called seldom: when something is due, and soon after news. A store whose
 // exchanges do all lanes is not called for it, nor by an engine for bulk jobs.
 func TestPromote_Calls(t *testing.T) {
