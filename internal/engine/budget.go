@@ -95,6 +95,15 @@ func (l *loop) pay(a *attempt, now time.Time) bool {
 	return false
 }
 
+// unpay takes back what pay has paid for an attempt whose handler was not called.
+func (a *attempt) unpay() {
+	if a.budget != nil {
+		a.settle()
+	}
+	a.budget, a.cost = nil, 0
+	a.refundGroup()
+}
+
 // settle pays in what the end of an attempt is worth. An attempt that neither
 // succeeded nor failed gets its tokens back, as does one that could not reach the
 // other side: whether it costs a retry is not known yet.

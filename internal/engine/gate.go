@@ -326,6 +326,11 @@ func (s *source) shut() bool {
 	return slices.ContainsFunc(s.bounds, func(b *bound) bool { return b.gate != nil && b.gate.shuts() })
 }
 
+// shutOut reports whether a gate has closed, or has never answered, since an attempt was leased.
+func (l *loop) shutOut(a *attempt) bool {
+	return !a.job.Urgent && !l.sources.gates.open(a.from) && a.from.shut()
+}
+
 // heedGates returns to the store the jobs behind gates that have closed since they were
 // leased, unless they have started. They lose nothing, not even their place.
 func (l *loop) heedGates() {
@@ -335,7 +340,7 @@ func (l *loop) heedGates() {
 	var back []*attempt
 	for _, waiting := range [][]*attempt{l.ready.waiting, l.ready.suspects.waiting} {
 		for _, a := range waiting {
-			if !a.job.Urgent && !l.sources.gates.open(a.from) && a.from.shut() {
+			if l.shutOut(a) {
 				back = append(back, a.members()...)
 			}
 		}

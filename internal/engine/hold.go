@@ -213,14 +213,15 @@ func (l *loop) held(job *storage.Leased) bool {
 // lookAgain takes an attempt whose handler was not called, as holds of its lane have
 // changed, among those that wait for a runner, before the others. The change may have been
 // read before the runner returned it. It reports false if the attempt has ended all the
-// same.
+// same, as one whose start was written: if the process died while it waits, the job would be
+// to blame.
 func (l *loop) lookAgain(a *attempt) bool {
 	if !l.shutdown.working() {
 		return false
 	}
 	all := a.members()
 	for _, one := range all {
-		if !one.unread || one.lost || one.cause != nil || one.noteErr != nil {
+		if !one.unread || one.written || one.lost || one.cause != nil || one.noteErr != nil {
 			return false
 		}
 	}
@@ -238,16 +239,13 @@ func (l *loop) lookAgain(a *attempt) bool {
 
 // undo leaves of an attempt what it was before it was given to a runner.
 func (a *attempt) undo() {
-	if a.budget != nil {
-		a.settle()
-	}
-	a.refundGroup()
+	a.unpay()
 	if a.probing != nil && a.probing.last {
 		a.onRamps(1) // which it has left
 	}
 	a.probing = nil
 	a.running, a.overdue, a.result = false, time.Time{}, result{}
-	a.budget, a.cost, a.counts = nil, 0, time.Time{}
+	a.counts = time.Time{}
 	if a.batch != nil {
 		a.batch.ended = 0
 	}

@@ -159,14 +159,20 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 	if a.batch != nil {
 		return l.startBatch(a.batch, now)
 	}
-	if a.job.WriteStart && !a.written {
-		l.writeStart(a)
-		return true
-	}
 	a.handler = l.cfg.Handlers[a.job.Kind]
 	if !l.pay(a, now) {
 		return false
 	}
+	if a.job.WriteStart && !a.company {
+		l.writeStart(a)
+	} else {
+		l.hand(a, now)
+	}
+	return true
+}
+
+// hand gives a runner an attempt that was paid for.
+func (l *loop) hand(a *attempt, now time.Time) {
 	a.heeded, a.watched = l.ready.holds.heeded, l.ready.watched
 	ctx, cancel := context.WithCancelCause(l.runners.ctx)
 	a.own.Context, a.cancel = ctx, cancel
@@ -186,7 +192,6 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 	}
 	l.countsFrom(a, now)
 	l.runners.hand(a)
-	return true
 }
 
 // end takes an attempt back from its runner.

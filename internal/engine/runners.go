@@ -46,6 +46,9 @@ func newRunners(ctx context.Context, n, most int) *runners {
 // free returns how many attempts more may run.
 func (r *runners) free() int { return max(r.n+r.apart-r.busy-r.kept, 0) }
 
+// over reports whether more attempts are to run than may, as after a resize.
+func (r *runners) over() bool { return r.busy+r.kept > r.n+r.apart }
+
 // run runs attempts until there are no more, or one that is nil.
 func (r *runners) run(work <-chan *attempt, ended chan<- *attempt) {
 	id := goroutineID()

@@ -8,9 +8,9 @@ import (
 )
 
 // starts are attempts whose start is written before their handlers are called, see
-// [storage.Leased].WriteStart. Each has a runner kept free for it, and its place in the turnstile if it
-// is a suspect. An attempt whose start was written goes back to those that wait, before the
-// others.
+// [storage.Leased].WriteStart. Each was paid for, has a runner kept free for it, and has its
+// place in the turnstile if it is a suspect. So the handler is called as soon as its start was
+// written: if the process died between the two, the job would be to blame.
 type starts struct {
 	waiting []*attempt // for the next exchange
 	flight  []*attempt // in the exchange under way
@@ -23,13 +23,14 @@ func (l *loop) writeStart(a *attempt) {
 	l.ready.starts.waiting = append(l.ready.starts.waiting, a)
 }
 
-// stopStarting gives up what was kept for an attempt while its start was to be written.
+// stopStarting gives up what was kept for an attempt whose handler is not called after all.
 func (l *loop) stopStarting(a *attempt) {
 	if !a.starting {
 		return
 	}
 	a.starting = false
 	l.runners.kept--
+	a.unpay()
 	if a.suspect {
 		l.cfg.Suspects.leave()
 	}
@@ -49,31 +50,29 @@ func (s *starts) send() (leases []storage.Lease) {
 // started takes the results of the starts in an exchange.
 func (l *loop) started(results []storage.ItemResult, now time.Time) {
 	s := &l.ready.starts
-	var first, suspects []*attempt
+	l.ready.watched = len(s.flight) > 0 && l.cfg.listens()
 	for i, a := range s.flight {
-		if !a.starting {
-			continue // gone meanwhile
-		}
-		if results[i] != storage.Applied {
-			l.lose(a, now)
-			continue
-		}
-		l.stopStarting(a)
-		a.written = true
 		switch {
-		case !l.shutdown.working(), l.held(a.job):
-			l.leases.release(a)
+		case !a.starting: // gone meanwhile
+		case results[i] != storage.Applied:
+			l.lose(a, now)
+		case l.mustWait(a, now):
+			l.unqueue(a)
 			l.giveBack(a, time.Time{})
-		case a.suspect:
-			suspects = append(suspects, a)
 		default:
-			first = append(first, a)
+			a.starting, a.written = false, true
+			l.runners.kept--
+			l.hand(a, now)
 		}
 	}
-	l.ready.waiting = slices.Insert(l.ready.waiting, 0, first...)
-	l.ready.suspects.waiting = slices.Insert(l.ready.suspects.waiting, 0, suspects...)
 	clear(s.flight)
 	s.flight = s.flight[:0]
+}
+
+// mustWait reports whether the handler of an attempt must not be called now, for what has
+// happened while its start was written.
+func (l *loop) mustWait(a *attempt, now time.Time) bool {
+	return !l.shutdown.working() || !now.Before(a.safe) || l.runners.over() || l.held(a.job) || l.shutOut(a)
 }
 
 // notStarted keeps the starts of an exchange that failed for the next one.

@@ -20,6 +20,14 @@ type starting struct {
 	*spy
 	before, after atomic.Pointer[chan struct{}] // wait for it before, or after, such an exchange
 	lose          atomic.Int32                  // the answers to as many are lost
+	holds         atomic.Pointer[chan struct{}] // wait for it before holds are read
+}
+
+func (s *starting) Holds(ctx context.Context, now time.Time) ([]storage.HoldState, error) {
+	if c := s.holds.Load(); c != nil {
+		<-*c
+	}
+	return s.spy.Holds(ctx, now)
 }
 
 func (s *starting) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
@@ -284,6 +292,64 @@ func TestStart_HeldMeanwhile(t *testing.T) {
 		pass(2 * time.Second)
 		r.wantState(id, storage.Ready, storage.Counters{Attempt: 1})
 		r.wantState(other, storage.Done, storage.Counters{Attempt: 1})
+	})
+}
+
+// The start of a retry is written once the budget has paid for it.
+func TestStart_PaidBefore(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.enqueue("k", 1)[0]
+		x := storage.Exchange{LeaseDuration: lease, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}}}
+		res, err := r.app.Exchange(t.Context(), time.Now(), x)
+		if err != nil || len(res.Leased) != 1 {
+			t.Fatalf("leased %v, %v", res.Leased, err)
+		}
+		f := storage.Finish{Lease: res.Leased[0].Lease, Outcome: storage.OutcomeRetry, DueAt: time.Now(), Failure: &storage.NewFailure{Error: "x"}}
+		if _, err := r.app.Exchange(t.Context(), time.Now(), storage.Exchange{LeaseDuration: lease, Finish: []storage.Finish{f}}); err != nil {
+			t.Fatal(err)
+		}
+		r.diesWith("k", 1, false)
+		budget := single(0.1)
+		spends := r.another()
+		spends.cfg.Policy = atOnce(1)
+		spends.cfg.Handlers["spends"] = engine.Handler{Budget: budget, Run: func(context.Context, *storage.Leased) error { return errOops }}
+		spends.enqueue("spends", 1)
+		spends.start()
+
+		r.unmarked()
+		r.cfg.Handlers["k"] = engine.Handler{Budget: budget, Run: func(context.Context, *storage.Leased) error { return nil }}
+		r.start()
+		pass(time.Second)
+		r.wantState(id, storage.Scheduled, storage.Counters{Attempt: 2, Retry: 1})
+		if n := r.starts(); n > 0 {
+			t.Errorf("%d starts were written while the budget was empty", n)
+		}
+		pass(time.Minute)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 3, Retry: 1})
+		if n := r.starts(); n != 1 {
+			t.Errorf("%d starts were written, want 1", n)
+		}
+	})
+}
+
+// A job whose start was written does not wait for holds to be read: its process may die
+// meanwhile, and its handler was not called.
+func TestStart_NoneWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := r.unmarked()
+		r.handle("k", func(context.Context, *storage.Leased) error { t.Error("a handler is called"); return nil })
+		id := r.cutOff("k", 1)[0]
+		open := gate(&s.after)
+		r.start()
+		defer gate(&s.holds)()
+		pass(2 * time.Second) // holds may have changed by now
+		open()
+		pass(100 * time.Millisecond)
+		r.db.Kill(s.Store)
+		gone, err := r.app.Reclaim(t.Context(), time.Now(), 0, lease, 1)
+		if err != nil || len(gone) != 1 || gone[0].ID != id || gone[0].Fate != storage.Cut {
+			t.Errorf("reclaimed %+v, %v; want the job, cut off", gone, err)
+		}
 	})
 }
 
