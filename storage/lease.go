@@ -143,9 +143,10 @@ type Leased struct {
 	Urgent bool
 	// Probe is true if a hold has let the job through.
 	Probe bool
-	// WriteStart is true if the handler may be called only after Exchange.Start has been
-	// applied to the lease. It is false of a lease that was reclaimed, and of all leases of
-	// a [Marker].
+	// WriteStart is true if a death of the process is a crash of the job only once
+	// Exchange.Start has been applied to the lease. A worker calls the handler after that,
+	// unless the death is to count as [Cut]. WriteStart is false of a lease that was
+	// reclaimed, and of all leases of a [Marker].
 	WriteStart bool
 	// StartBy and Deadline are those of the job; zero if it has none. StartBy is zero too
 	// if an attempt has begun before. Unsettled is true if they began with a Doubtful

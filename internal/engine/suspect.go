@@ -60,7 +60,7 @@ type suspects struct {
 // a kind has ended well the others of the kind run together: most likely somebody
 // had killed the process. One of them may be to blame all the same, and nobody
 // would know which. So a death in company counts as a crash for none, see
-// [attempt.run], but makes them run one by one again: those that were running,
+// [attempt.run], and no start of theirs is written. But it makes them run one by one again: those that were running,
 // see [cutOff], and all others of the kind in a process that knows of the death,
 // see [suspects.distrust].
 func (l *loop) startSuspects(now time.Time) {
@@ -93,9 +93,14 @@ func (l *loop) startSuspects(now time.Time) {
 // death in company. The counters of a job are all that every process knows. They
 // leave the question open for a job that was redriven, for one whose earlier
 // crashes were forgotten after a failure, and for one that could not reach the other
-// side: such a suspect runs alone too.
+// side: such a suspect runs alone too. One of a store that is no [storage.Marker] was cut off
+// once before its crashes counted.
 func cutOff(job *storage.Leased) bool {
-	return job.Attempt-1 > job.Retry+job.Crashes+job.Snoozes
+	known := job.Retry + job.Crashes + job.Snoozes
+	if job.WriteStart {
+		known++
+	}
+	return job.Attempt-1 > known
 }
 
 // turnBack gives back a suspect that cannot start. The delay grows with the

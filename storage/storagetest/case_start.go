@@ -74,7 +74,7 @@ before any of Finish takes effect`, func(f *fixture) {
 	}},
 
 	{"start_marked", `A Store that is a [Marker] writes nothing.
-It is false of a lease that was reclaimed, and of all leases of a [Marker].`, func(f *fixture) {
+WriteStart is false of a lease that was reclaimed, and of all leases of a [Marker].`, func(f *fixture) {
 		f.marker(f.s)
 		a := f.db.Open()
 		l := f.run(a)
@@ -86,8 +86,8 @@ It is false of a lease that was reclaimed, and of all leases of a [Marker].`, fu
 	}},
 
 	{"start_to_write", `Leases of the job have WriteStart from then on, until the job has ended or an outcome has set its crashes to zero.
-WriteStart is true if the handler may be called only after Exchange.Start has been applied to the lease.
-It is false of a lease that was reclaimed`, func(f *fixture) {
+WriteStart is true if a death of the process is a crash of the job only once Exchange.Start has been applied to the lease.
+WriteStart is false of a lease that was reclaimed`, func(f *fixture) {
 		f.unmarked()
 		f.add(newJob())
 		f.back(f.leasesOne("at first", f.s, false), storage.OutcomeInterrupted, time.Time{})
