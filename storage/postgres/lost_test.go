@@ -89,7 +89,7 @@ func (c *frail) Write(p []byte) (int, error) {
 	if cut {
 		c.deaf = true
 		if !arrives {
-			return len(p), c.Conn.Close()
+			return len(p), c.Close()
 		}
 	}
 	return c.Conn.Write(p)
@@ -110,7 +110,7 @@ func (c *frail) Read(p []byte) (int, error) {
 			break
 		}
 	}
-	_ = c.Conn.Close()
+	_ = c.Close()
 	return 0, io.ErrUnexpectedEOF
 }
 
