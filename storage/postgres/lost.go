@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -43,8 +44,8 @@ SELECT ` + serverClock
 	sqlFence  = `INSERT INTO errand_call (store, call, keys) VALUES ($1::integer, $2::bigint, '{}') ON CONFLICT DO NOTHING`
 	sqlMarked = `SELECT call - $2::bigint, keys FROM errand_call WHERE store = $1::integer AND call >= $2::bigint AND call < $2::bigint + 8`
 
-	// Marks below $2 are of calls that were answered.
-	sqlUnmark    = `DELETE FROM errand_call WHERE store = $1::integer AND call < $2::bigint`
+	// $3 are the calls that were not answered.
+	sqlUnmark    = `DELETE FROM errand_call WHERE store = $1::integer AND call < $2::bigint AND call / 8 <> ALL($3::bigint[])`
 	sqlUnmarkOld = `DELETE FROM errand_call WHERE day < CURRENT_DATE - 1`
 
 	sqlLeasedBy = `SELECT ` + leasedColumns + ` FROM (SELECT *, 0::bigint AS previous FROM errand_job WHERE state = 3 AND instance = $1 AND call = $2) j`
@@ -103,15 +104,11 @@ func (c *calls) end(number int64) {
 	delete(c.open, number)
 }
 
-// answered returns the number below which all calls were.
-func (c *calls) answered() int64 {
+// unanswered returns the calls that were not.
+func (c *calls) unanswered() []int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := c.last + 1
-	for n := range c.open {
-		first = min(first, n)
-	}
-	return first
+	return slices.Collect(maps.Keys(c.open))
 }
 
 // ofRow returns the number of a call as the row of a job has it, which is enough to tell a
@@ -132,7 +129,7 @@ func (s *Store) commitAs(ctx context.Context, c *pgx.Conn, b *pgx.Batch, number 
 	n := b.Len()
 	b.Queue(sqlMark, s.sent.store, number*callParts, keys).QueryRow(s.clock.scan)
 	if number%unmarkAfter == 0 {
-		b.Queue(sqlUnmark, s.sent.store, s.sent.answered()*callParts)
+		b.Queue(sqlUnmark, s.sent.store, number*callParts, s.sent.unanswered())
 	}
 	if q := b.QueuedQueries; n > 0 && q[n-1].SQL == sqlCommit { // which stays the last
 		last := q[n-1]
@@ -257,7 +254,7 @@ func (s *Store) repeat(ctx context.Context, now time.Time, x storage.Exchange) (
 	if e == nil {
 		return storage.ExchangeResult{}, fmt.Errorf("%w: no call %d was lost", storage.ErrNotFound, x.Repeats)
 	}
-	e.now = now
+	e.now, *e.x = now, x // whose slices were the caller's meanwhile
 	done, err := s.resume(ctx, e, &unanswered{x.Repeats, errLostBefore})
 	switch {
 	case done:

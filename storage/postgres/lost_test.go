@@ -293,7 +293,7 @@ func TestStore_LostNewLanes(t *testing.T) {
 // Marks of calls that were answered are deleted, those of a call that was lost are not.
 func TestStore_Marks(t *testing.T) {
 	l := newLossy(t)
-	l.enqueue(1)
+	first := l.enqueue(1)[0].ID
 	l.Lose(l.s, true, 1)
 	_, err := l.s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: usual})
 	lost, ok := errors.AsType[*storage.UnknownOutcomeError](err)
@@ -310,10 +310,10 @@ func TestStore_Marks(t *testing.T) {
 			t.Errorf("%s: %d marks are left, %v; want %d to %d", what, n, err, least, most)
 		}
 	}
-	marks("while the answer to one is asked for", postgres.UnmarkAfter, postgres.UnmarkAfter+20)
+	marks("while the answer to one is asked for", 2, postgres.UnmarkAfter-1)
 	res := l.exchange(storage.Exchange{Wants: usual, Repeats: lost.Call})
-	if len(res.Leased) != 1 || res.Leased[0].Attempt != 1 {
-		t.Errorf("the lost answer has leased %+v", res.Leased)
+	if len(res.Leased) != 1 || res.Leased[0].ID != first {
+		t.Errorf("the lost answer has leased %+v, want %v", res.Leased, first)
 	}
 	marks("after it", 1, postgres.UnmarkAfter-1)
 	for range 3 { // nothing is written
