@@ -25,6 +25,11 @@ type Exchange struct {
 	// any of Finish takes effect: if the process dies now, the attempt has crashed. A Store
 	// that is a [Marker] writes nothing.
 	Start []Lease
+	// Stop are leases whose worker is being stopped. What Start has written of them is taken
+	// back after all of Start, before any of Finish takes effect: if the process dies now,
+	// the attempt is cut off. It means nothing for a lease that is not held, or whose start
+	// was not written, and has no result. A Store that is a [Marker] changes nothing.
+	Stop []Lease
 	// Finish ends leases, each with an outcome.
 	Finish []Finish
 	// Retention is that of the jobs which end here.

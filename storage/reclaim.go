@@ -7,8 +7,9 @@ import "time"
 // Reclaim which handlers were running.
 //
 // A Store without it cannot know whether a handler was called, or why a holder is
-// gone. Reclaim returns an attempt as [Crashed] if its start was written and its
-// holder's instance is gone, and as [Cut] otherwise: see Exchange.Start. Leases of the
+// gone. Reclaim returns an attempt as [Crashed] if its start was written, as Exchange.Start
+// says, and not taken back by Exchange.Stop, and its holder's instance is gone; it returns
+// any other as [Cut]. Leases of the
 // job have WriteStart from then on, until the job has ended or an outcome has set its
 // crashes to zero. So a job that kills its process is cut off once before its crashes
 // count, and any other job costs one write more. A job whose handler was not called

@@ -54,7 +54,7 @@ func (l *loop) sendExchange(now time.Time) {
 	if alone {
 		from, urgent = nil, 0
 	}
-	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && len(from)+urgent+len(l.ready.starts.waiting) == 0 && len(l.ready.holds.rulings.waiting) == 0 {
+	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && len(from)+urgent+len(l.ready.starts.waiting) == 0 && !l.ready.starts.stop && len(l.ready.holds.rulings.waiting) == 0 {
 		return
 	}
 	if len(from) == 0 && !alone {
@@ -65,7 +65,7 @@ func (l *loop) sendExchange(now time.Time) {
 	}
 	x := l.exchange(from, now)
 	l.askUrgent(&x, urgent)
-	if !x.asks() && len(x.Start)+len(x.Finish)+len(x.Extend)+len(x.Hold)+len(x.Release) == 0 {
+	if !x.asks() && len(x.Start)+len(x.Stop)+len(x.Finish)+len(x.Extend)+len(x.Hold)+len(x.Release) == 0 {
 		return // jobs that were handed over meanwhile have taken all runners
 	}
 	l.ask(&x)
@@ -88,7 +88,7 @@ func (l *loop) exchange(from []*source, now time.Time) exchange {
 		l.extendProbes()
 		l.leases.heartbeatAt = now.Add(l.cfg.LeaseDuration / 3)
 	}
-	x.Start = l.ready.starts.send()
+	x.Start, x.Stop = l.ready.starts.send(), l.stops()
 	l.ready.holds.rulings.send(&x.Exchange)
 	l.lease(from, now, &x)
 	return x
@@ -105,6 +105,7 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 		l.ready.pace.exchanged(now.Sub(x.sent), len(l.outcomes.waiting), len(l.leases.held))
 	}
 	l.extended(res.Extended, x.sent, now)
+	l.ready.starts.stop = l.ready.starts.stop && len(x.Stop) == 0
 	l.started(res.Started, now)
 	l.finished(res.Finished, res.Then, now)
 	if !x.asks() {

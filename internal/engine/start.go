@@ -14,6 +14,7 @@ import (
 type starts struct {
 	waiting []*attempt // for the next exchange
 	flight  []*attempt // in the exchange under way
+	stop    bool       // what was written of attempts that run is to be taken back
 }
 
 // writeStart has the start of an attempt be written that a runner is free for.
@@ -44,6 +45,21 @@ func (s *starts) send() (leases []storage.Lease) {
 	for _, a := range s.flight {
 		leases = append(leases, a.job.Lease)
 	}
+	return leases
+}
+
+// stops returns the leases of the attempts that run and whose start was written, for the next
+// exchange, as the worker is being stopped.
+func (l *loop) stops() (leases []storage.Lease) {
+	if !l.ready.starts.stop {
+		return nil
+	}
+	for _, a := range l.leases.held {
+		if a.written && a.running && !a.lost {
+			leases = append(leases, a.job.Lease)
+		}
+	}
+	l.ready.starts.stop = len(leases) > 0
 	return leases
 }
 

@@ -226,6 +226,80 @@ func TestStart_Shutdown(t *testing.T) {
 	}
 }
 
+// A job whose process is killed while its worker is being stopped has not crashed, however
+// often that happens.
+func TestStart_KilledInAStop(t *testing.T) {
+	for name, failures := range map[string]int{"the store works": 0, "it fails at first": 2} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				id := r.cutOff("k", 1)[0]
+				for deploys := range 5 {
+					p := r.another()
+					p.unmarked()
+					p.handle("k", func(ctx context.Context, _ *storage.Leased) error {
+						<-ctx.Done()
+						return ctx.Err()
+					})
+					p.start()
+					pass(3 * time.Second)
+					r.wantState(id, storage.Running, storage.Counters{Attempt: 2 + deploys})
+					p.store.failing(func(op string) error {
+						if op == "exchange" && len(p.store.calls[len(p.store.calls)-1].x.Stop) > 0 && failures > 0 {
+							failures--
+							return errOops
+						}
+						return nil
+					})
+					p.cancel()
+					pass(grace / 2)
+					p.db.Kill(p.store.Store)
+					gone, err := r.app.Reclaim(t.Context(), time.Now(), 0, lease, 1)
+					if err != nil || len(gone) != 1 || gone[0].Fate != storage.Cut {
+						t.Fatalf("reclaimed %+v, %v; want the job, cut off", gone, err)
+					}
+					x := storage.Exchange{LeaseDuration: lease, Finish: []storage.Finish{{Lease: gone[0].Lease, Outcome: storage.OutcomeInterrupted}}}
+					if _, err := r.app.Exchange(t.Context(), time.Now(), x); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A start is taken back once, of handlers that run, after the exchange that is under way as
+// the stop begins.
+func TestStart_TakenBackOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := r.unmarked()
+		release := make(chan struct{})
+		r.handle("k", untilClosed(release))
+		r.handle("good", untilClosed(release))
+		ids := append(r.cutOff("k", 2), r.enqueue("good", 2)...)
+		r.start()
+		pass(time.Second)
+		open := gate(&s.after)
+		late := r.cutOff("k", 1)[0]
+		pass(2 * time.Second)
+		r.cancel()
+		pass(time.Second)
+		open()
+		pass(grace / 2)
+		r.wantState(late, storage.Ready, storage.Counters{Attempt: 1})
+		close(release)
+		<-r.ended
+		stops := slices.DeleteFunc(r.store.of("exchange", 0), func(c call) bool { return len(c.x.Stop) == 0 })
+		if len(stops) != 1 || len(stops[0].x.Stop) != 2 {
+			t.Errorf("starts are taken back by %d exchanges, want one, of two", len(stops))
+		}
+		for _, id := range ids {
+			if rec := r.job(id); rec.State != storage.Done {
+				t.Errorf("job is %s %+v", rec.State, rec.Counters)
+			}
+		}
+	})
+}
+
 // A job whose lease is lost or that is cancelled meanwhile is not run, and its runner is free
 // for others.
 func TestStart_LostMeanwhile(t *testing.T) {

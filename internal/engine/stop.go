@@ -70,7 +70,8 @@ func (l *loop) beginStop() {
 	l.giveBackWaiting()
 }
 
-// excuse notes in the store that running handlers are being stopped. The process
+// excuse notes in the store that running handlers are being stopped, and has the next exchange
+// take back what was written of their starts. The process
 // may be killed before the grace is over, which is no handler's fault. The price
 // is that a job that crashes the process from now on is not counted as crashed
 // this time.
@@ -80,6 +81,7 @@ func (l *loop) excuse() {
 		if !a.running {
 			continue
 		}
+		l.ready.starts.stop = l.ready.starts.stop || a.written
 		if err := l.cfg.marker.Stopping(a.job.Lease); err != nil {
 			l.cfg.Logger.Error("errand: stop of a handler could not be noted", l.attrs(a, "error", err)...)
 		}

@@ -115,6 +115,38 @@ var startFaults = []fault{
 			m.jobs[l.Key].lease.written = false
 		}
 	})},
+	{"a start is not taken back", "start_stopped", unmarked(func(h *hooks) {
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			x.Stop = nil
+			return h.instance.Exchange(ctx, now, x)
+		}
+	})},
+	{"all starts of an instance are taken back", "start_stopped", startsAfter(func(m *Memory, x storage.Exchange, _ map[int64]bool, _ *storage.ExchangeResult) {
+		for _, j := range m.jobs {
+			j.lease.written = j.lease.written && len(x.Stop) == 0
+		}
+	})},
+	{"a start is taken back of a lease that is not held", "start_stopped", startsAfter(func(m *Memory, x storage.Exchange, _ map[int64]bool, _ *storage.ExchangeResult) {
+		for _, l := range x.Stop {
+			if j := m.jobs[l.Key]; j != nil {
+				j.lease.written = false
+			}
+		}
+	})},
+	{"starts are written after they are taken back", "start_stopped", startsAfter(func(m *Memory, x storage.Exchange, _ map[int64]bool, _ *storage.ExchangeResult) {
+		for _, l := range x.Start {
+			if j := m.held(l); j != nil {
+				j.lease.written = true
+			}
+		}
+	})},
+	{"a Marker takes notes back", "start_stopped_marked", after(func(m *Memory, _ time.Time, x storage.Exchange, _ *storage.ExchangeResult) {
+		for _, l := range x.Stop {
+			if j := m.held(l); j != nil {
+				j.lease.stopping = true
+			}
+		}
+	})},
 	{"crashed without a written start", "start_crashed", startsReclaimed(func(j *job) { j.lease.written = true }, asTold)},
 	{"a start is written for the next lease too", "start_crashed", unmarked(func(h *hooks) {
 		written := map[int64]bool{}

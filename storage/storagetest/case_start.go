@@ -126,7 +126,7 @@ WriteStart is false of a lease that was reclaimed`, func(f *fixture) {
 	}},
 
 	{"start_crashed", `That is written, before any of Finish takes effect: if the process dies now, the attempt has crashed.
-Reclaim returns an attempt as [Crashed] if its start was written and its holder's instance is gone, and as [Cut] otherwise
+Reclaim returns an attempt as [Crashed] if its start was written, as Exchange.Start says, and not taken back by Exchange.Stop, and its holder's instance is gone; it returns any other as [Cut].
 StartedAt is when the handler was called, as Started was told, or as the Exchange was that wrote the start`, func(f *fixture) {
 		f.unmarked()
 		a := f.db.Open()
@@ -152,6 +152,49 @@ StartedAt is when the handler was called, as Started was told, or as the Exchang
 				f.Errorf("job %d was reclaimed as %s, started at %v; want %s, %v", r.Key, fateName(r.Fate), r.StartedAt, fateName(want), at)
 			}
 		}
+	}},
+
+	{"start_stopped", `What Start has written of them is taken back after all of Start, before any of Finish takes effect: if the process dies now, the attempt is cut off.
+It means nothing for a lease that is not held, or whose start was not written, and has no result.`, func(f *fixture) {
+		f.unmarked()
+		a := f.db.Open()
+		f.add(times(5, newJob())...)
+		l := f.lease(a, 5)
+		f.starts(a, storage.Applied, l[0].Lease, l[1].Lease, l[4].Lease)
+		unheld := storage.Lease{Key: l[1].Key, Token: l[1].Token - 1}
+		f.exchange(a, storage.Exchange{
+			Start: []storage.Lease{l[2].Lease}, Stop: []storage.Lease{l[0].Lease, l[2].Lease, l[3].Lease, l[4].Lease, unheld, {Key: 1000, Token: 1000}},
+			Finish: []storage.Finish{{Lease: l[3].Lease, Outcome: storage.OutcomeDone}},
+		})
+		for range 2 { // it may come twice, and takes back no later start
+			f.exchange(a, storage.Exchange{Stop: []storage.Lease{l[0].Lease}})
+		}
+		f.starts(a, storage.Applied, l[4].Lease)
+		f.db.Kill(a)
+		got := f.reclaim(f.s, 0)
+		if len(got) != 4 {
+			f.Fatalf("%d leases were reclaimed, want 4", len(got))
+		}
+		for _, r := range got {
+			want := storage.Cut
+			if r.Key == l[1].Key || r.Key == l[4].Key {
+				want = storage.Crashed
+			}
+			if r.Fate != want || r.StartedAt.IsZero() != (want == storage.Cut) {
+				f.Errorf("job %d was reclaimed as %s, started at %v; want %s", r.Key, fateName(r.Fate), r.StartedAt, fateName(want))
+			}
+		}
+	}},
+
+	{"start_stopped_marked", `A Store that is a [Marker] changes nothing.`, func(f *fixture) {
+		a := f.db.Open()
+		m := f.marker(a)
+		l := f.run(a)
+		f.exchange(a, storage.Exchange{Stop: []storage.Lease{l.Lease}})
+		f.must(m.Started(l.Lease, f.now))
+		f.exchange(a, storage.Exchange{Stop: []storage.Lease{l.Lease}})
+		f.db.Kill(a)
+		f.takes(f.s, 0, l.Lease, storage.Crashed)
 	}},
 
 	{"start_lapsed", `the lease lapsed in a living process (which may call the handler even now)`, func(f *fixture) {

@@ -144,6 +144,11 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	for _, l := range x.Start {
 		res.Started = append(res.Started, in.start(now, l))
 	}
+	for _, l := range x.Stop {
+		if j := m.held(l); j != nil && in.unmarked {
+			j.lease.written, j.lease.startedAt = false, time.Time{}
+		}
+	}
 	m.regroups.later = true
 	for i, f := range x.Finish {
 		r := in.finish(now, f, x.Retention)

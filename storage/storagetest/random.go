@@ -413,6 +413,11 @@ func (h *history) exchange(t *rapid.T) {
 			real.Start, model.Start = append(real.Start, g.real), append(model.Start, g.model)
 		}
 	}
+	for range rapid.IntRange(0, 1).Draw(t, "stop") {
+		if g, ok := h.lease(t, p); ok {
+			real.Stop, model.Stop = append(real.Stop, g.real), append(model.Stop, g.model)
+		}
+	}
 	h.exchangeBoth(t, p, real, model)
 }
 

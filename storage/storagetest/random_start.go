@@ -19,6 +19,12 @@ func (h *history) takeover(t *rapid.T) {
 	}
 	starts[0].LeaseDuration, starts[1].LeaseDuration = hold, hold
 	h.exchangeBoth(t, p, starts[0], starts[1])
+	if n := len(starts[0].Start); n > 0 && rapid.Bool().Draw(t, "stops") {
+		stops := func(x storage.Exchange) storage.Exchange {
+			return storage.Exchange{LeaseDuration: hold, Stop: x.Start[:n/2+1]}
+		}
+		h.exchangeBoth(t, p, stops(starts[0]), stops(starts[1]))
+	}
 	h.dies(p, rapid.SampledFrom([]string{"kill", "reboot"}).Draw(t, "how"))
 	by := h.pair(t)
 	before := len(h.leases)
