@@ -272,6 +272,7 @@ func TestStart_KilledInAStop(t *testing.T) {
 func TestStart_TakenBackOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		s := r.unmarked()
+		r.cfg.Concurrency = 5
 		release := make(chan struct{})
 		r.handle("k", untilClosed(release))
 		r.handle("good", untilClosed(release))

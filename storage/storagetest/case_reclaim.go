@@ -140,7 +140,7 @@ The notes outlive the process but not the machine`, func(f *fixture) {
 		f.fates(f.s, hold, map[int64]storage.Fate{unstarted.Key: storage.Cut, running.Key: storage.Cut, returned.Key: storage.Cut})
 	}},
 
-	{"fate_unmarked", `Reclaim returns an attempt as [Crashed] if its start was written and its holder's instance is gone, and as [Cut] otherwise
+	{"fate_unmarked", `Reclaim returns an attempt as [Crashed] if its start was written, as Exchange.Start says, and not taken back by Exchange.Stop, and its holder's instance is gone; it returns any other as [Cut].
 Close takes the handlers of all leases for running.`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		if _, ok := a.(storage.Marker); ok {
