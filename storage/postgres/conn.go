@@ -60,7 +60,7 @@ const (
 var prepared = []string{
 	sqlBegin, sqlBeginAsk, sqlCommit, sqlRollback,
 	sqlInsert, sqlDelta, sqlFold, sqlLockLanes, sqlAddLanes,
-	sqlExtend, sqlStart, sqlLonger, sqlLock, sqlDelete, sqlKeep, sqlBury, sqlPutBack, sqlFail, sqlPrune,
+	sqlExtend, sqlStart, sqlStop, sqlLonger, sqlLock, sqlDelete, sqlKeep, sqlBury, sqlPutBack, sqlFail, sqlPrune,
 	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
 	sqlJob, sqlHistory, sqlCounts,
 	sqlLive, sqlEnded, sqlAsk, sqlPurge,

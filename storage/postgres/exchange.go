@@ -23,6 +23,8 @@ SELECT id, token, cancelling FROM u`
   WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token),
 x AS (INSERT INTO errand_call (store, call, keys) SELECT $4::integer, $5::bigint + 2, coalesce(array_agg(token), ARRAY[0]) FROM u HAVING count(*) < $6::integer)
 SELECT id, token FROM u`
+	sqlStop = `UPDATE errand_job j SET started_at = NULL FROM unnest($1::bigint[], $2::bigint[]) f(id, token)
+WHERE j.id = f.id AND j.token = f.token AND j.state = 3 AND j.started_at IS NOT NULL`
 	sqlLonger = `UPDATE errand_instance SET lease = $2 WHERE instance = $1 AND lease < $2`
 
 	// next is when the first scheduled job is due that is left.
@@ -150,6 +152,7 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	}
 	e.extend(b)
 	e.start(b)
+	e.stop(b)
 	if len(e.x.Extend) > 0 || e.x.Wanted() > 0 {
 		e.s.self.promise(b, e.x.LeaseDuration)
 	}
@@ -264,6 +267,14 @@ func (e *exchange) start(b *pgx.Batch) {
 		e.started[l] = true
 		return err
 	}, sqlStart, append([]any{keys, tokens, micros(e.now)}, e.finish.usual(len(keys))...)...)
+}
+
+// stop queues the taking back of starts.
+func (e *exchange) stop(b *pgx.Batch) {
+	if len(e.x.Stop) > 0 {
+		keys, tokens := columns(e.x.Stop)
+		b.Queue(sqlStop, keys, tokens)
+	}
 }
 
 // columns returns the keys and tokens of leases, sorted and each once.
