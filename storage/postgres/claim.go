@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -92,7 +93,7 @@ func (c *claim) take(b *pgx.Batch, e *exchange) {
 	if n == 0 {
 		return
 	}
-	c.leasing(b, sqlClaim, c.lanes, e.s.self.number(), micros(e.now.Add(e.x.LeaseDuration)), n, c.last, storage.LeaseBytes, ofRow(e.number))
+	c.leasing(b, sqlClaim, c.lanes, e.self.id, micros(e.now.Add(e.x.LeaseDuration)), n, c.last, storage.LeaseBytes, ofRow(e.number))
 	c.check(b)
 }
 
@@ -121,7 +122,7 @@ func (c *claim) lease(b *pgx.Batch, e *exchange) {
 	if len(keys) == 0 {
 		return
 	}
-	c.leasing(b, sqlLease, keys, e.s.self.number(), micros(e.now.Add(e.x.LeaseDuration)), ofRow(e.number))
+	c.leasing(b, sqlLease, keys, e.self.id, micros(e.now.Add(e.x.LeaseDuration)), ofRow(e.number))
 	b.QueuedQueries[b.Len()-1].Query(c.rows(func() { c.missed = len(c.leased) < len(keys) }))
 }
 
@@ -192,6 +193,9 @@ func (s *Store) scanLeased(row pgx.CollectableRow, more ...any) (l storage.Lease
 		return l, err
 	}
 	name := s.lanes.name(lane)
+	if name.Queue == "" { // it was added after the batch has read lanes
+		return l, fmt.Errorf("%w: lane %d of job %d is newer than those that are known", storage.ErrStale, lane, l.Key)
+	}
 	l.ID, l.Queue, l.Kind = jobID(created, salt, l.Key), name.Queue, name.Kind
 	l.CreatedAt, l.DueAt, l.Timeout = fromMicros(created), fromMicros(due), fromLength(timeout)
 	return l, nil

@@ -37,6 +37,10 @@ func settings(c *pgx.ConnConfig, schema string) {
 		"lock_timeout":                        "10s",
 		"statement_timeout":                   "30s",
 		"idle_in_transaction_session_timeout": "30s",
+		// A session of a machine that is gone ends soon, and with it the lock of its instance.
+		"tcp_keepalives_idle":     "30",
+		"tcp_keepalives_interval": "10",
+		"tcp_keepalives_count":    "3",
 	} {
 		c.RuntimeParams[name] = cmp.Or(c.RuntimeParams[name], value)
 	}
@@ -64,7 +68,7 @@ var prepared = []string{
 	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
 	sqlJob, sqlHistory, sqlCounts,
 	sqlLive, sqlEnded, sqlAsk, sqlPurge,
-	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlTakeOver, sqlTakeLapsed, sqlForget,
+	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }
 
 func prepare(ctx context.Context, c *pgx.Conn) error {
@@ -88,7 +92,7 @@ func (s *Store) attempt(ctx context.Context, fn func(ctx context.Context, c *pgx
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	begun, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	begun, cancel := begun(ctx)
 	defer cancel()
 	for range attempts {
 		err = fn(begun, conn.Conn())
@@ -104,6 +108,11 @@ func (s *Store) attempt(ctx context.Context, fn func(ctx context.Context, c *pgx
 		}
 	}
 	return err
+}
+
+// begun returns a context for what has begun, and so goes through: it does not end with ctx.
+func begun(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), patience)
 }
 
 // part sends b in one round trip, inside a transaction that goes on.

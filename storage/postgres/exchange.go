@@ -27,12 +27,14 @@ SELECT id, token FROM u`
 WHERE j.id = f.id AND j.token = f.token AND j.state = 3 AND j.started_at IS NOT NULL`
 	sqlLonger = `UPDATE errand_instance SET lease = $2 WHERE instance = $1 AND lease < $2`
 
-	// next is when the first scheduled job is due that is left.
+	// next is when the first scheduled job is due that is left, and over whether jobs are due
+	// that others decide about, or that are too many.
 	sqlPromote = `WITH c AS MATERIALIZED (
   SELECT id FROM errand_job WHERE state = 1 AND due_at <= $1 ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED),
 u AS (UPDATE errand_job j SET state = 2 FROM c WHERE j.id = c.id RETURNING j.lane),
 n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VALUES (1::smallint, -1), (2::smallint, 1)) v(number, sign) GROUP BY lane, number, sign)
-SELECT (SELECT count(*) FROM u), (SELECT min(due_at) FROM errand_job WHERE state = 1 AND due_at > $1)`
+SELECT EXISTS (SELECT FROM errand_job WHERE state = 1 AND due_at <= $1 ORDER BY due_at, id OFFSET (SELECT count(*) FROM c)),
+(SELECT min(due_at) FROM errand_job WHERE state = 1 AND due_at > $1)`
 )
 
 // promoteLimit is how many due jobs one exchange makes ready.
@@ -48,9 +50,10 @@ type exchange struct {
 	extended map[storage.Lease]bool // whether the job was asked to stop
 	started  map[storage.Lease]bool
 	finish   *finishing
-	promoted int
+	over     bool
 	next     *int64
 	claim    claim
+	self     *registration
 	trips    int // round trips so far
 
 	number   int64 // of the transaction under way
@@ -104,7 +107,7 @@ func (s *Store) exchange(ctx context.Context, now time.Time, x storage.Exchange)
 // told returns the result of what is durable.
 func (e *exchange) told() storage.ExchangeResult {
 	if e.x.Wanted() > 0 || len(e.x.Extend) > 0 {
-		e.s.self.promised(e.x.LeaseDuration)
+		e.self.promised(e.x.LeaseDuration)
 	}
 	e.answer()
 	return e.res
@@ -138,7 +141,7 @@ func possible(x *storage.Exchange) error {
 // if jobs follow, whose keys are to be known before the commit; and one more if others
 // have added lanes.
 func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
-	e.res, e.extended, e.promoted, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, 0, nil
+	e.res, e.extended, e.over, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, false, nil
 	e.claim, e.trips, e.started = e.s.claimFor(e.x), 0, map[storage.Lease]bool{}
 	e.finish = newFinishing(e.s, e.now, e.x)
 	e.durable, e.complete = false, false
@@ -154,7 +157,8 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	e.start(b)
 	e.stop(b)
 	if len(e.x.Extend) > 0 || e.x.Wanted() > 0 {
-		e.s.self.promise(b, e.x.LeaseDuration)
+		e.self = e.s.self.now.Load()
+		e.self.promise(b, e.x.LeaseDuration)
 	}
 	if !e.finish.simple {
 		e.s.readNew(b)
@@ -290,7 +294,7 @@ func (e *exchange) promote(b *pgx.Batch) {
 	if e.x.Wanted() == 0 {
 		return
 	}
-	b.Queue(sqlPromote, micros(e.now), promoteLimit).QueryRow(func(row pgx.Row) error { return row.Scan(&e.promoted, &e.next) })
+	b.Queue(sqlPromote, micros(e.now), promoteLimit).QueryRow(func(row pgx.Row) error { return row.Scan(&e.over, &e.next) })
 }
 
 // answer makes the result of what the transaction has found.
@@ -317,7 +321,7 @@ func (e *exchange) answer() {
 	e.res.Leased = e.claim.leased
 	switch {
 	case e.x.Wanted() == 0:
-	case e.promoted == promoteLimit || e.claim.outdated || e.claim.missed:
+	case e.over || e.claim.outdated || e.claim.missed:
 		e.res.NextDue = e.now
 	case e.next != nil:
 		e.res.NextDue = fromMicros(*e.next)

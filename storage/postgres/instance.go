@@ -30,12 +30,18 @@ DELETE FROM errand_instance WHERE instance = $1 AND NOT EXISTS (SELECT FROM c)`
 // Reclaim reads by that session, four times a second in a worker. So a session that was
 // cut off, while the process lives, is noticed and replaced.
 type instance struct {
-	name  string
-	id    atomic.Int32 // 0 until registered
-	lease atomic.Int64 // the longest that was promised
+	name string
+	now  atomic.Pointer[registration] // nil until registered
 
 	mu   sync.Mutex
 	conn *pgx.Conn
+}
+
+// registration is a row of errand_instance. An instance that others took for gone has several,
+// one after the other.
+type registration struct {
+	id    int32
+	lease atomic.Int64 // the longest that was promised
 }
 
 func newInstance(name string) instance {
@@ -46,7 +52,13 @@ func newInstance(name string) instance {
 	return instance{name: cmp.Or(name, fmt.Sprintf("%s/%d", host, os.Getpid()))}
 }
 
-func (in *instance) number() int32 { return in.id.Load() }
+// number returns the number of the instance, 0 until it is registered.
+func (in *instance) number() int32 {
+	if r := in.now.Load(); r != nil {
+		return r.id
+	}
+	return 0
+}
 
 func (in *instance) title() string { return in.name }
 
@@ -64,6 +76,8 @@ func (in *instance) register(ctx context.Context, s *Store, now time.Time) error
 	if err := in.connect(ctx, s); err != nil {
 		return err
 	}
+	ctx, cancel := begun(ctx)
+	defer cancel()
 	var id int32
 	if err := in.conn.QueryRow(ctx, sqlNumber).Scan(&id); err != nil {
 		return translate(err)
@@ -74,8 +88,7 @@ func (in *instance) register(ctx context.Context, s *Store, now time.Time) error
 	if _, err := in.conn.Exec(ctx, sqlAddInstance, id, in.name, micros(now)); err != nil {
 		return translate(err)
 	}
-	in.lease.Store(0)
-	in.id.Store(id)
+	in.now.Store(&registration{id: id})
 	return nil
 }
 
@@ -90,6 +103,8 @@ func (in *instance) connect(ctx context.Context, s *Store) error {
 		return translate(err)
 	}
 	if id := in.number(); id != 0 {
+		ctx, cancel := begun(ctx)
+		defer cancel()
 		if _, err := conn.Exec(ctx, sqlShowLife, s.locks, id); err != nil {
 			_ = conn.Close(ctx)
 			return translate(err)
@@ -100,15 +115,24 @@ func (in *instance) connect(ctx context.Context, s *Store) error {
 }
 
 // ask runs fn on the session, which only reads. If the session was cut off, fn runs again
-// on a new one.
-func (in *instance) ask(ctx context.Context, s *Store, fn func(c *pgx.Conn) error) (err error) {
+// on a new one. What has begun goes through: a session in the middle of something could only be
+// closed, and others would take the instance for gone.
+func (in *instance) ask(ctx context.Context, s *Store, fn func(ctx context.Context, c *pgx.Conn) error) (err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	return in.onSession(ctx, s, fn)
+}
+
+// onSession is ask for who holds mu, and may write.
+func (in *instance) onSession(ctx context.Context, s *Store, fn func(ctx context.Context, c *pgx.Conn) error) (err error) {
 	for range 2 {
 		if err := in.connect(ctx, s); err != nil {
 			return err
 		}
-		if err = fn(in.conn); err == nil || !cutOff(in.conn, err) {
+		ctx, cancel := begun(ctx)
+		err = fn(ctx, in.conn)
+		cancel()
+		if err == nil || !cutOff(in.conn, err) {
 			break
 		}
 		_ = in.conn.Close(ctx)
@@ -118,17 +142,17 @@ func (in *instance) ask(ctx context.Context, s *Store, fn func(c *pgx.Conn) erro
 }
 
 // promise queues the note that a lease of this length is promised, if no longer one was.
-func (in *instance) promise(b *pgx.Batch, d time.Duration) {
-	if length(d) > in.lease.Load() && in.number() != 0 {
-		b.Queue(sqlLonger, in.number(), length(d))
+func (r *registration) promise(b *pgx.Batch, d time.Duration) {
+	if r != nil && length(d) > r.lease.Load() {
+		b.Queue(sqlLonger, r.id, length(d))
 	}
 }
 
 // promised says that the note is durable.
-func (in *instance) promised(d time.Duration) {
-	for {
-		was := in.lease.Load()
-		if length(d) <= was || in.number() == 0 || in.lease.CompareAndSwap(was, length(d)) {
+func (r *registration) promised(d time.Duration) {
+	for r != nil {
+		was := r.lease.Load()
+		if length(d) <= was || r.lease.CompareAndSwap(was, length(d)) {
 			return
 		}
 	}
@@ -139,17 +163,25 @@ func (in *instance) promised(d time.Duration) {
 func (in *instance) leave(s *Store) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.conn == nil || in.number() == 0 {
+	ctx, cancel := begun(context.Background())
+	defer cancel()
+	if in.number() == 0 {
+		if in.conn != nil { // it could not register
+			return translate(in.conn.Close(ctx))
+		}
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := s.disown(ctx, in.conn); err != nil {
-		return translate(err)
-	}
-	tag, err := in.conn.Exec(ctx, sqlLeave, in.number())
-	if err != nil || tag.RowsAffected() == 0 {
-		return translate(err)
+	over := false
+	err := in.onSession(ctx, s, func(ctx context.Context, c *pgx.Conn) error {
+		if err := s.disown(ctx, c); err != nil {
+			return err
+		}
+		tag, err := c.Exec(ctx, sqlLeave, in.number())
+		over = tag.RowsAffected() > 0
+		return err
+	})
+	if err != nil || !over {
+		return err
 	}
 	return translate(in.conn.Close(ctx))
 }

@@ -34,10 +34,13 @@ func (l *lanes) number(lane storage.Lane) int32 {
 	return l.of[lane]
 }
 
-// name returns the lane with a number that the Store has seen.
+// name returns the lane with a number, and an empty one if the Store has not seen it yet.
 func (l *lanes) name(number int32) storage.Lane {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	if number < 1 || int(number) > len(l.all) {
+		return storage.Lane{}
+	}
 	return l.all[number-1]
 }
 

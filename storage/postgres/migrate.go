@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,17 +55,17 @@ func migrate(ctx context.Context, s *Store, schema string) error {
 	if err != nil {
 		return translate(err)
 	}
-	if err := migrateIn(ctx, tx, s, schema); err != nil {
+	if err := migrateIn(ctx, tx, s, schema, cmp.Or(schema, current)); err != nil {
 		return errors.Join(translate(err), tx.Rollback(context.WithoutCancel(ctx)))
 	}
 	return translate(tx.Commit(ctx))
 }
 
-func migrateIn(ctx context.Context, tx pgx.Tx, s *Store, schema string) error {
+func migrateIn(ctx context.Context, tx pgx.Tx, s *Store, schema, lock string) error {
 	if _, err := tx.Exec(ctx, sqlPatient); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, sqlAlone, schema); err != nil {
+	if _, err := tx.Exec(ctx, sqlAlone, lock); err != nil {
 		return err
 	}
 	if schema != "" {

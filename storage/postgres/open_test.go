@@ -39,9 +39,14 @@ func refused(t *testing.T, what, dsn, schema string, want error) {
 func TestOpen_migratesOnce(t *testing.T) {
 	schema := pgtest.NewSchema(t)
 	var wg sync.WaitGroup
-	for range 8 {
+	pgtest.Exec(t, "CREATE SCHEMA "+schema)
+	for i := range 8 {
 		wg.Go(func() {
-			s, err := postgres.Open(t.Context(), pgtest.Server(t), &postgres.Options{Schema: schema, MaxConns: 1})
+			dsn, o := pgtest.Server(t), &postgres.Options{Schema: schema, MaxConns: 1}
+			if i%2 == 0 { // the same by another name
+				dsn, o.Schema = dsn+" search_path="+schema, ""
+			}
+			s, err := postgres.Open(t.Context(), dsn, o)
 			if err != nil {
 				t.Error(err)
 				return

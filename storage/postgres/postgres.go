@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -39,6 +41,9 @@ func (o *Options) validate() error {
 	var faults []error
 	if o.Schema != "" && !schemaName.MatchString(o.Schema) {
 		faults = append(faults, fmt.Errorf("postgres: Options.Schema %.80q: want lower case letters, digits and underscores, at most 63", o.Schema))
+	}
+	if !utf8.ValidString(o.Name) || strings.ContainsRune(o.Name, 0) || len(o.Name) > 200 {
+		faults = append(faults, fmt.Errorf("postgres: Options.Name %.80q: want UTF-8 without a zero byte, at most 200 bytes", o.Name))
 	}
 	if o.MaxConns < 0 || o.MaxConns > 1000 {
 		faults = append(faults, fmt.Errorf("postgres: Options.MaxConns %d: want 0 to 1,000", o.MaxConns))

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -14,10 +15,12 @@ import (
 
 const (
 	// gone: nobody holds the lock of the instance. The shared lock that says so ends with
-	// the statement.
+	// the transaction.
 	sqlInstances = `SELECT instance, name, lease, closed, seen_at = 0, instance <> $2 AND pg_try_advisory_xact_lock_shared($1::integer, instance) FROM errand_instance`
 	sqlSeen      = `UPDATE errand_instance SET seen_at = $2 WHERE instance = $1`
-	sqlRunning   = `SELECT id, token, until, instance FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[])`
+	// An instance that leased while others forgot it has leases and no row.
+	sqlStray   = `SELECT DISTINCT instance FROM errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`
+	sqlRunning = `SELECT id, token, until, instance FROM errand_job WHERE state = 3 AND instance = ANY($1::integer[])`
 
 	// began is when the start of an attempt was written that is found now to have crashed.
 	takeChosen = `, u AS (UPDATE errand_job j SET token = nextval('errand_token'), instance = $2, until = $3, call = $4, doubt = c.fate, started_at = NULL
@@ -130,7 +133,7 @@ func (s *Store) peers(ctx context.Context, now time.Time, mono time.Duration) (m
 	all := map[int32]peer{}
 	self := s.self.number()
 	here := false
-	err := s.self.ask(ctx, s, func(c *pgx.Conn) error {
+	err := s.self.ask(ctx, s, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		each(b, func(row pgx.CollectableRow) error {
 			var id int32
@@ -151,12 +154,18 @@ func (s *Store) peers(ctx context.Context, now time.Time, mono time.Duration) (m
 		b.Queue(sqlClock).QueryRow(s.clock.scan)
 		if !s.seen.begun || mono-s.seen.seen >= seenEvery {
 			b.Queue(sqlSeen, self, micros(now))
+			each(b, func(row pgx.CollectableRow) error {
+				var id int32
+				err := row.Scan(&id)
+				all[id] = peer{gone: true, left: true}
+				return err
+			}, sqlStray)
 			s.seen.begun, s.seen.seen = true, mono
 		}
 		return part(ctx, c, b)
 	})
 	if err == nil && !here { // others took it for gone, and have forgotten it
-		s.self.id.Store(0)
+		s.self.now.Store(nil)
 		return all, s.self.register(ctx, s, now)
 	}
 	return all, err
@@ -256,6 +265,16 @@ func (o *observed) missing(mono time.Duration, peers map[int32]peer) (gone, forg
 			delete(o.gone, id)
 		}
 	}
+	for key, l := range o.leases {
+		if _, ok := peers[l.holder]; !ok {
+			delete(o.leases, key)
+		}
+	}
+	for id := range o.looked {
+		if _, ok := peers[id]; !ok {
+			delete(o.looked, id)
+		}
+	}
 	for id, p := range peers {
 		if !p.gone {
 			continue
@@ -281,13 +300,13 @@ func (o *observed) lapsed(mono time.Duration, peers map[int32]peer) (all []lease
 			all = append(all, l)
 		}
 	}
-	slices.SortFunc(all, func(a, b lease) int { return int(a.Key - b.Key) })
+	slices.SortFunc(all, func(a, b lease) int { return cmp.Compare(a.Key, b.Key) })
 	return all
 }
 
 // takeOver takes the leases of instances that are gone, and then those that have lapsed.
 func (s *Store) takeOver(ctx context.Context, now time.Time, length time.Duration, limit int, peers map[int32]peer, gone, forget []int32, lapsed []lease) (out []storage.Reclaimed, err error) {
-	t := taking{s, peers, length}
+	t := taking{s, s.self.now.Load(), peers, length}
 	until := micros(now.Add(length))
 	if len(gone) > 0 {
 		if out, err = t.take(ctx, sqlTakeOver, gone, until, limit); err != nil {
@@ -310,7 +329,7 @@ func (s *Store) takeOver(ctx context.Context, now time.Time, length time.Duratio
 		out = append(out, more...)
 	}
 	if len(out) > 0 {
-		s.self.promised(length)
+		t.self.promised(length)
 		err = nil // what was taken is durable; what failed is tried again with the next call
 	}
 	return out, err
@@ -319,6 +338,7 @@ func (s *Store) takeOver(ctx context.Context, now time.Time, length time.Duratio
 // taking is a takeover of leases.
 type taking struct {
 	s      *Store
+	self   *registration
 	peers  map[int32]peer
 	length time.Duration
 }
@@ -328,13 +348,13 @@ type taking struct {
 func (t *taking) take(ctx context.Context, text string, of any, until int64, more ...any) (out []storage.Reclaimed, err error) {
 	s := t.s
 	number := s.sent.begin()
-	args := append([]any{of, s.self.number(), until, ofRow(number)}, more...)
+	args := append([]any{of, t.self.id, until, ofRow(number)}, more...)
 	err = s.attempt(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		out = nil
 		b := &pgx.Batch{}
 		b.Queue(sqlBegin)
 		s.readNew(b)
-		s.self.promise(b, t.length)
+		t.self.promise(b, t.length)
 		each(b, func(row pgx.CollectableRow) error {
 			r, err := t.scan(row)
 			out = append(out, r)
