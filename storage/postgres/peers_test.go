@@ -64,6 +64,7 @@ AND classid = (SELECT locks FROM errand_meta)::bigint AND granted`
 	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+	reclaims(t, s, 2*time.Second, 0) // by a new session, if the one before was ended
 	if err := d.conn.QueryRow(t.Context(), session).Scan(&after); err != nil || after != before {
 		t.Errorf("the lock is held by session %d, %v; want %d", after, err, before)
 	}
