@@ -1,6 +1,6 @@
 -- The tables of errand on PostgreSQL. Times are microseconds since 1970 in UTC, durations
--- microseconds. States: 1 scheduled, 2 ready, 3 running, 4 done, 5 cancelled, 6 dead; a
--- partial index is used only where the query has the literal.
+-- microseconds. States: 1 scheduled, 2 ready, 3 running, 4 done, 5 cancelled, 6 dead,
+-- 7 blocked; a partial index is used only where the query has the literal.
 --
 -- Names have COLLATE "C", so that they sort as in Go whatever the database's own
 -- collation is. What may hold any byte is bytea.
@@ -15,12 +15,23 @@ CREATE SEQUENCE errand_store AS integer;
 
 -- What is about the database as a whole, in one row. locks is the first half of the keys
 -- of advisory locks: several schemas of one database have a different one each.
--- min_version is the oldest schema version whose programs may use the tables.
+-- min_version is the oldest schema version whose programs may use the tables. settings
+-- rises with each change of errand_setting.
 CREATE TABLE errand_meta (
   locks       integer NOT NULL,
-  min_version integer NOT NULL
+  min_version integer NOT NULL,
+  settings    bigint NOT NULL
 );
-INSERT INTO errand_meta VALUES ((random() * 2147483646)::integer, 1);
+INSERT INTO errand_meta VALUES ((random() * 2147483646)::integer, 1, 1);
+
+-- What is set for lanes. Who changes it locks errand_meta first.
+CREATE TABLE errand_setting (
+  queue text COLLATE "C" NOT NULL,
+  kind  text COLLATE "C" NOT NULL,
+  name  text COLLATE "C" NOT NULL,
+  value bigint NOT NULL,
+  PRIMARY KEY (queue, kind, name)
+);
 
 -- A lane is a number for a queue and a kind. Who adds lanes holds an advisory lock
 -- until the commit: a lane is seen only after those with lower numbers.

@@ -67,6 +67,7 @@ var prepared = []string{
 	sqlExtend, sqlStart, sqlStop, sqlLonger, sqlLock, sqlDelete, sqlKeep, sqlBury, sqlPutBack, sqlFail, sqlPrune,
 	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
 	sqlJob, sqlHistory, sqlCounts,
+	sqlGeneration, sqlSet, sqlUnset, sqlSettings,
 	sqlLive, sqlEnded, sqlAsk, sqlPurge,
 	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }

@@ -66,16 +66,17 @@ func (o *Options) validate() error {
 // answers, and for PurgeFinished also if it took place. So does an Enqueue of several jobs
 // of which one has ended meanwhile and was not kept.
 type Store struct {
-	pool    *pgxpool.Pool
-	session *pgx.ConnConfig // of the connection with the lock
-	locks   int32           // first half of the keys of advisory locks
-	lanes   lanes
-	self    instance
-	seen    observed
-	grouped group
-	deltas  deltas
-	clock   clock
-	sent    calls
+	pool     *pgxpool.Pool
+	session  *pgx.ConnConfig // of the connection with the lock
+	locks    int32           // first half of the keys of advisory locks
+	lanes    lanes
+	self     instance
+	seen     observed
+	grouped  group
+	deltas   deltas
+	clock    clock
+	sent     calls
+	settings settingsSeen
 
 	mu     sync.Mutex
 	calls  sync.WaitGroup // that have begun

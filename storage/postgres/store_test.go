@@ -39,7 +39,7 @@ var missing = []string{
 	"prefix_urgent", "progress_*", "promote_all_lanes", "promote_in_doubt", "promote_lets_in",
 	"promote_next_due_of_own_lanes", "promote_own_lanes", "purge_dead*", "redrive_*", "result_*", "run_now_failed",
 	"run_now_filters", "run_now_first", "run_now_held", "run_now_ids", "run_now_order", "run_now_record", "run_now_steps",
-	"run_now_through", "run_now_urgent", "settings_*", "start_ended", "start_to_write", "start_together",
+	"run_now_through", "run_now_urgent", "settings_expiry", "settings_retention", "start_ended", "start_to_write", "start_together",
 	"states_*", "stats_*", "tags_stay", "throttle_*",
 	"together_*", "totals_changed", "totals_ended", "totals_evicted", "totals_number", "totals_redriven", "unique_*",
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// What a Store does not do yet. Workers read holds and settings, so these are answered.
+// What a Store does not do yet. Workers read holds, so these are answered.
 
 // ReleaseUnique is not supported yet.
 func (s *Store) ReleaseUnique(context.Context, string) (storage.ID, error) {
@@ -24,14 +24,6 @@ func (s *Store) Release(context.Context, time.Time, storage.Lane, string) (bool,
 
 // Holds returns none: there can be none yet.
 func (s *Store) Holds(context.Context, time.Time) ([]storage.HoldState, error) { return nil, nil }
-
-// Configure is not supported yet.
-func (s *Store) Configure(context.Context, storage.Lane, storage.Settings) error {
-	return unsupported("Configure")
-}
-
-// Settings returns none: there can be none yet.
-func (s *Store) Settings(context.Context) ([]storage.LaneSettings, error) { return nil, nil }
 
 // Groups is not supported yet.
 func (s *Store) Groups(context.Context, storage.GroupFilter, string, int) (storage.GroupPage, error) {

@@ -1,0 +1,121 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// Whoever changes settings locks the generation first, so that one goes after the other.
+	sqlGeneration = `UPDATE errand_meta SET settings = settings + 1`
+	sqlSet        = `INSERT INTO errand_setting AS o (queue, kind, name, value) SELECT $1, $2, name, value FROM unnest($3::text[], $4::bigint[]) f(name, value)
+ON CONFLICT (queue, kind, name) DO UPDATE SET value = excluded.value`
+	sqlUnset = `DELETE FROM errand_setting WHERE queue = $1 AND kind = $2 AND name = ANY($3::text[])`
+	// One row at least if the generation is another than $1, else none.
+	sqlSettings = `SELECT g.settings, coalesce(s.queue, ''), coalesce(s.kind, ''), coalesce(s.name, ''), coalesce(s.value, 0)
+FROM errand_meta g LEFT JOIN errand_setting s ON true WHERE g.settings <> $1::bigint`
+)
+
+// settingsSeen are the settings as the Store has read them last. A call that obeys them reads
+// in its own transaction whether there are others.
+type settingsSeen struct {
+	mu         sync.Mutex
+	generation int64
+	of         map[storage.Lane]storage.Settings // never changed once it is here
+}
+
+func (s *settingsSeen) get() (generation int64, of map[storage.Lane]storage.Settings) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generation, s.of
+}
+
+// note takes note of settings, unless newer ones were noted meanwhile.
+func (s *settingsSeen) note(generation int64, of map[storage.Lane]storage.Settings) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if generation > s.generation {
+		s.generation, s.of = generation, of
+	}
+}
+
+// obey queues the reading of settings that are newer than those that the Store has seen.
+// into has those then that apply to the statements that follow.
+func (s *Store) obey(b *pgx.Batch, into *map[storage.Lane]storage.Settings) {
+	known, of := s.settings.get()
+	*into = of
+	b.Queue(sqlSettings, known).Query(func(rows pgx.Rows) error {
+		defer rows.Close()
+		var generation int64
+		read := map[storage.Lane]storage.Settings{}
+		for rows.Next() {
+			var lane storage.Lane
+			var name storage.Setting
+			var value int64
+			if err := rows.Scan(&generation, &lane.Queue, &lane.Kind, &name, &value); err != nil {
+				return err
+			}
+			switch {
+			case name == "": // nothing is set
+				continue
+			case read[lane] == nil:
+				read[lane] = storage.Settings{}
+			}
+			read[lane][name] = value
+		}
+		if generation != 0 && rows.Err() == nil {
+			*into = read
+			s.settings.note(generation, read)
+		}
+		return rows.Err()
+	})
+}
+
+// Configure implements [storage.Settler]. Of the settings the Store itself obeys those of
+// groups: [storage.SettingGroupLimit] and [storage.SettingDeadHead]. It keeps the others.
+func (s *Store) Configure(ctx context.Context, lane storage.Lane, set storage.Settings) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	var names, unset []string
+	var values []int64
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if set[name] == 0 {
+			unset = append(unset, string(name))
+			continue
+		}
+		names, values = append(names, string(name)), append(values, set[name])
+	}
+	return s.runTold(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		b := &pgx.Batch{}
+		b.Queue(sqlGeneration)
+		if len(names) > 0 {
+			b.Queue(sqlSet, lane.Queue, lane.Kind, names, values)
+		}
+		if len(unset) > 0 {
+			b.Queue(sqlUnset, lane.Queue, lane.Kind, unset)
+		}
+		return s.commit(ctx, c, b)
+	})
+}
+
+// Settings implements [storage.Settler].
+func (s *Store) Settings(ctx context.Context) (all []storage.LaneSettings, err error) {
+	var of map[storage.Lane]storage.Settings
+	if err := s.read(ctx, func(b *pgx.Batch) { s.obey(b, &of) }); err != nil {
+		return nil, err
+	}
+	byName := func(a, b storage.Lane) int { return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind)) }
+	for _, lane := range slices.SortedFunc(maps.Keys(of), byName) {
+		all = append(all, storage.LaneSettings{Lane: lane, Settings: maps.Clone(of[lane])})
+	}
+	return all, nil
+}
