@@ -88,6 +88,7 @@ type Group struct {
 	// Waiting are the first members that wait, in the order of keys: one at least if there is
 	// one, and as many as Reads says.
 	Waiting []int64
+	More    bool // others wait behind these
 	// Members are those that are Placed or Block, in any order. They are read only if Reads says
 	// so.
 	Members []Member
@@ -189,6 +190,37 @@ func (g *Group) Join(s storage.State) (role Role, others bool) {
 	}
 	g.Taken++
 	return Placed, false
+}
+
+// Note takes note of what a member of g has become that was was. Without a role it keeps nobody
+// back any more. It is for a caller that decides several times about what it has read once.
+func (g *Group) Note(was Role, m Member) {
+	switch was {
+	case Waits:
+		g.Waiting = slices.DeleteFunc(g.Waiting, func(job int64) bool { return job == m.Job })
+	case Placed, Blocks:
+		g.Members = slices.DeleteFunc(g.Members, func(o Member) bool { return o.Job == m.Job })
+		if was == Placed {
+			g.Taken--
+		} else {
+			g.Dead = slices.ContainsFunc(g.Members, func(o Member) bool { return o.Role == Blocks })
+		}
+	case NoRole:
+	}
+	switch m.Role {
+	case Waits:
+		i, _ := slices.BinarySearch(g.Waiting, m.Job)
+		if i < len(g.Waiting) || !g.More {
+			g.Waiting = slices.Insert(g.Waiting, i, m.Job)
+		}
+	case Placed:
+		g.Members = append(g.Members, m)
+		g.Taken++
+	case Blocks:
+		g.Members = append(g.Members, m)
+		g.Dead = true
+	case NoRole:
+	}
 }
 
 // Alone reports whether the member with a key is the only one that has a place and none blocks,

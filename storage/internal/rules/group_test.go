@@ -254,3 +254,43 @@ func TestGroup_Alone(t *testing.T) {
 		}
 	}
 }
+
+func TestGroup_Note(t *testing.T) {
+	placed := Member{Job: 2, Role: Placed, State: storage.Ready}
+	for _, c := range []struct {
+		what  string
+		group Group
+		was   Role
+		is    Member
+		want  Group
+	}{
+		{"one that has a place leaves", Group{Taken: 1, Members: []Member{placed}}, Placed, Member{Job: 2}, Group{Members: []Member{}}},
+		{"the other stays", Group{Taken: 2, Members: []Member{placed}}, Placed, Member{Job: 1}, Group{Taken: 1, Members: []Member{placed}}},
+		{"one comes", Group{}, NoRole, placed, Group{Taken: 1, Members: []Member{placed}}},
+		{
+			"one changes its state", Group{Taken: 1, Members: []Member{{Job: 2, Role: Placed, State: storage.Running}}}, Placed, placed,
+			Group{Taken: 1, Members: []Member{placed}},
+		},
+		{"one dies", Group{Taken: 1, Members: []Member{placed}}, Placed, Member{Job: 2, Role: Blocks}, Group{Dead: true, Members: []Member{{Job: 2, Role: Blocks}}}},
+		{"the dead one is skipped", Group{Dead: true, Members: []Member{{Job: 1, Role: Blocks}, placed}, Taken: 1}, Blocks, Member{Job: 1}, Group{Members: []Member{placed}, Taken: 1}},
+		{
+			"one of two dead ones is skipped", Group{Dead: true, Members: []Member{{Job: 2, Role: Blocks}, {Job: 3, Role: Blocks}}}, Blocks, Member{Job: 2},
+			Group{Dead: true, Members: []Member{{Job: 3, Role: Blocks}}},
+		},
+		{"one that waits goes", Group{Waiting: []int64{2, 3}}, Waits, Member{Job: 2}, Group{Waiting: []int64{3}}},
+		{"one that waits is let in", Group{Waiting: []int64{2, 3}}, Waits, placed, Group{Waiting: []int64{3}, Taken: 1, Members: []Member{placed}}},
+		{"one waits before the others", Group{Waiting: []int64{3, 4}}, NoRole, Member{Job: 2, Role: Waits}, Group{Waiting: []int64{2, 3, 4}}},
+		{"one waits last", Group{Waiting: []int64{1}}, NoRole, Member{Job: 2, Role: Waits}, Group{Waiting: []int64{1, 2}}},
+		{"one waits behind those that are not known", Group{Waiting: []int64{1}, More: true}, NoRole, Member{Job: 2, Role: Waits}, Group{Waiting: []int64{1}, More: true}},
+		{
+			"one waits before those that are not known", Group{Waiting: []int64{3}, More: true}, NoRole, Member{Job: 2, Role: Waits},
+			Group{Waiting: []int64{2, 3}, More: true},
+		},
+	} {
+		g := c.group
+		g.Members, g.Waiting = slices.Clone(g.Members), slices.Clone(g.Waiting)
+		if g.Note(c.was, c.is); fmt.Sprintf("%+v", g) != fmt.Sprintf("%+v", c.want) { // an empty slice is as good as none
+			t.Errorf("%s:\n got %+v\nwant %+v", c.what, g, c.want)
+		}
+	}
+}

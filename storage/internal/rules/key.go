@@ -87,6 +87,19 @@ func (k *Key) Conflict(j *storage.NewJob) Verdict {
 	return Duplicate
 }
 
+// Enter has k be as it is once a job has entered for which the verdict was v, or the job that
+// waits was changed: that job is w then, and until is its [Until]. A job whose key is free
+// succeeds.
+func (k *Key) Enter(v Verdict, until int64, w Waiting) {
+	switch v {
+	case Change, Follow:
+		k.Waiting = &w
+	case Succeed:
+		*k = Key{Created: w.Created, Until: until, Live: true, Waiting: &w}
+	case Duplicate, Refuse:
+	}
+}
+
 // Unmerged returns nil if the args of a job were made of those of the job that waits, see
 // [storage.Merge], else what they are to be made of. k is nil if nobody holds the key.
 func (k *Key) Unmerged(c *storage.Conflict) *storage.Unmerged {
@@ -156,4 +169,17 @@ func (k *Key) Ended(now int64, follows bool) Heir {
 		return Holder
 	}
 	return Nobody
+}
+
+// Leave has k be as it is once its holder has ended and h has it: with Follower that is a job
+// which was enqueued at created and has the key until until at least.
+func (k *Key) Leave(h Heir, created, until int64) {
+	switch h {
+	case Nobody:
+		*k = Key{}
+	case Follower:
+		k.Created, k.Until = created, until
+	case Holder:
+		k.Live, k.Waiting = false, nil
+	}
 }

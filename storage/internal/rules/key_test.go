@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -183,5 +184,46 @@ func TestUntil(t *testing.T) {
 	}
 	if got := Due(time.Unix(0, 1000)); got != 1 {
 		t.Errorf("a microsecond is due at %d, want 1", got)
+	}
+}
+
+func TestKey_Enter(t *testing.T) {
+	w := Waiting{State: storage.Ready, Created: 7, Due: 8}
+	before := Key{Created: 1, Until: 5, Live: true, Waiting: &Waiting{Created: 1}}
+	for _, c := range []struct {
+		what    string
+		verdict Verdict
+		want    Key
+	}{
+		{"nothing enters", Duplicate, before},
+		{"the call fails", Refuse, before},
+		{"one that waits is changed", Change, Key{Created: 1, Until: 5, Live: true, Waiting: &w}},
+		{"one waits behind the holder", Follow, Key{Created: 1, Until: 5, Live: true, Waiting: &w}},
+		{"one takes the key over", Succeed, Key{Created: 7, Until: 9, Live: true, Waiting: &w}},
+	} {
+		k := before
+		k.Live = c.verdict != Succeed
+		k.Enter(c.verdict, 9, w)
+		if !reflect.DeepEqual(k, c.want) {
+			t.Errorf("%s: %+v, want %+v", c.what, k, c.want)
+		}
+	}
+}
+
+func TestKey_Leave(t *testing.T) {
+	w := &Waiting{Created: 7}
+	for _, c := range []struct {
+		what string
+		heir Heir
+		want Key
+	}{
+		{"nobody", Nobody, Key{}},
+		{"the job behind", Follower, Key{Created: 7, Until: 9, Live: true, Waiting: w}},
+		{"the holder", Holder, Key{Created: 1, Until: 5}},
+	} {
+		k := Key{Created: 1, Until: 5, Live: true, Waiting: w}
+		if k.Leave(c.heir, 7, 9); !reflect.DeepEqual(k, c.want) {
+			t.Errorf("%s: %+v, want %+v", c.what, k, c.want)
+		}
 	}
 }
