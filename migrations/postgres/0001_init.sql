@@ -91,6 +91,11 @@ CREATE TABLE errand_call (
 -- the job was gone before it could be known whether its handler ran, 2 and 3 if this lease
 -- was taken over, and the attempt was cut off or has crashed.
 --
+-- The four columns at the end are NULL in plain jobs, which no index on them has. group_key
+-- is the name of the queue, a space, and that of the group. Roles of its members: 0 none, 1
+-- waits, 2 has a place, 3 is dead and blocks others. was_due says of a blocked job that it
+-- was due when it was blocked.
+--
 -- A lease changes the state, so its new version of the row needs new entries in the
 -- indexes; an extension changes no indexed column, and finds room on the page.
 CREATE TABLE errand_job (
@@ -117,12 +122,40 @@ CREATE TABLE errand_job (
   doubt      smallint,
   policy     bytea,
   headers    bytea,
-  args       bytea NOT NULL
+  args       bytea NOT NULL,
+  unique_key bytea,
+  group_key  text COLLATE "C",
+  role       smallint,
+  was_due    boolean
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX errand_job_ready ON errand_job (lane, priority DESC, due_at, id) WHERE state = 2;
 CREATE INDEX errand_job_scheduled ON errand_job (due_at, id) WHERE state = 1;
 CREATE INDEX errand_job_running ON errand_job (instance) WHERE state = 3;
+CREATE INDEX errand_job_waits ON errand_job (group_key, id) WHERE role = 1;
+CREATE INDEX errand_job_placed ON errand_job (group_key, id) WHERE role = 2;
+CREATE INDEX errand_job_unplaced ON errand_job (due_at, id) WHERE state = 1 AND role = 0;
+
+-- Unique keys with the job that holds each. until is 0 while that job is live,
+-- 9223372036854775807 for ever, and a time for that long, or while the job is live. slot is 0, and
+-- 1 for the job that waits behind a live holder. A row without a job is seen by nobody but the
+-- transaction that has inserted it, as a lock.
+CREATE TABLE errand_unique (
+  key        bytea NOT NULL,
+  slot       smallint NOT NULL,
+  job        bigint NOT NULL,
+  created_at bigint NOT NULL,
+  until      bigint NOT NULL,
+  salt       integer NOT NULL,
+  PRIMARY KEY (key, slot)
+);
+CREATE INDEX errand_unique_until ON errand_unique (until) WHERE slot = 0 AND until > 0 AND until < 9223372036854775807;
+
+-- Groups, as locks: whoever changes a role locks the row of the group first, and deletes it
+-- if no member has a role any more.
+CREATE TABLE errand_group (
+  group_key text COLLATE "C" PRIMARY KEY
+);
 
 -- Finished jobs, until purge_at.
 CREATE TABLE errand_finished (
@@ -144,7 +177,9 @@ CREATE TABLE errand_finished (
   policy     bytea,
   headers    bytea,
   args       bytea NOT NULL,
-  error      bytea NOT NULL
+  error      bytea NOT NULL,
+  unique_key bytea,
+  group_key  text COLLATE "C"
 );
 CREATE INDEX errand_finished_purge ON errand_finished (purge_at);
 
@@ -170,9 +205,13 @@ CREATE TABLE errand_dead (
   headers    bytea,
   args       bytea NOT NULL,
   error      bytea NOT NULL,
-  cause      bytea NOT NULL
+  cause      bytea NOT NULL,
+  unique_key bytea,
+  group_key  text COLLATE "C",
+  role       smallint
 );
 CREATE INDEX errand_dead_ended ON errand_dead (ended_at, id);
+CREATE INDEX errand_dead_blocks ON errand_dead (group_key, id) WHERE role = 3;
 
 -- Failed attempts, the last 20 of each job. Keyed by job, never moved.
 CREATE TABLE errand_history (

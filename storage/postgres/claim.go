@@ -18,7 +18,8 @@ const leaseChosen = `, u AS (UPDATE errand_job j SET state = 3, token = nextval(
 n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VALUES (2::smallint, -1), (3::smallint, 1)) v(number, sign) GROUP BY lane, number, sign)
 SELECT ` + leasedColumns + ` FROM u`
 
-const leasedColumns = `id, token, previous, lane, salt, priority, created_at, due_at, timeout, attempt, retry, crashes, snoozes, doubt IS NOT NULL, policy, headers, args`
+const leasedColumns = `id, token, previous, lane, salt, priority, created_at, due_at, timeout, attempt, retry, crashes, snoozes, doubt IS NOT NULL, policy, headers, args,
+  coalesce(unique_key, ''::bytea), coalesce(group_key, '')`
 
 // What both ways to find ready jobs have: the heads of lanes $1, at most $4 of each. Each
 // lane is read by its own range of the index. Nothing is found if a lane was added
@@ -32,11 +33,14 @@ const heads = `FROM unnest($1::integer[]) l(lane) CROSS JOIN LATERAL (
 // take its leases over. Its next Reclaim registers it anew.
 const registered = ` AND EXISTS (SELECT FROM errand_instance i WHERE i.instance = $2)`
 
+// Nor is anything leased while members of groups are due that have no place: they come first.
+const placed = ` AND NOT EXISTS (SELECT FROM errand_job WHERE state = 1 AND role = 0 AND due_at <= $8::bigint)`
+
 const upToDate = `(SELECT coalesce(max(lane), 0) FROM errand_lane) = $5::integer`
 
 var (
 	sqlClaim = `WITH h AS MATERIALIZED (
-  SELECT j.* ` + heads + ` FOR UPDATE SKIP LOCKED) j WHERE ` + upToDate + registered + ` ORDER BY priority DESC, due_at, id LIMIT $4),
+  SELECT j.* ` + heads + ` FOR UPDATE SKIP LOCKED) j WHERE ` + upToDate + registered + placed + ` ORDER BY priority DESC, due_at, id LIMIT $4),
 c AS (SELECT id, token FROM (
   SELECT id, token, sum(weight) OVER (ORDER BY priority DESC, due_at, id ROWS UNBOUNDED PRECEDING) - weight AS before FROM h) w WHERE before < $6::bigint)` + leaseChosen
 
@@ -93,7 +97,7 @@ func (c *claim) take(b *pgx.Batch, e *exchange) {
 	if n == 0 {
 		return
 	}
-	c.leasing(b, sqlClaim, c.lanes, e.self.id, micros(e.now.Add(e.x.LeaseDuration)), n, c.last, storage.LeaseBytes, ofRow(e.number))
+	c.leasing(b, sqlClaim, c.lanes, e.self.id, micros(e.now.Add(e.x.LeaseDuration)), n, c.last, storage.LeaseBytes, ofRow(e.number), micros(e.now))
 	c.check(b)
 }
 
@@ -185,9 +189,11 @@ func (c *claim) rows(end func()) func(rows pgx.Rows) error {
 func (s *Store) scanLeased(row pgx.CollectableRow, more ...any) (l storage.Leased, err error) {
 	var lane, salt int32
 	var created, due, timeout int64
+	var key []byte
+	var group string
 	err = row.Scan(append([]any{
 		&l.Key, &l.Token, &l.Previous, &lane, &salt, &l.Priority, &created, &due, &timeout,
-		&l.Attempt, &l.Retry, &l.Crashes, &l.Snoozes, &l.WriteStart, &l.Policy, &l.Headers, &l.Args,
+		&l.Attempt, &l.Retry, &l.Crashes, &l.Snoozes, &l.WriteStart, &l.Policy, &l.Headers, &l.Args, &key, &group,
 	}, more...)...)
 	if err != nil {
 		return l, err
@@ -197,6 +203,8 @@ func (s *Store) scanLeased(row pgx.CollectableRow, more ...any) (l storage.Lease
 		return l, fmt.Errorf("%w: lane %d of job %d is newer than those that are known", storage.ErrStale, lane, l.Key)
 	}
 	l.ID, l.Queue, l.Kind = jobID(created, salt, l.Key), name.Queue, name.Kind
+	l.Group = groupOf(group)
+	s.besides.note(l.Token, beside{string(key), group})
 	l.CreatedAt, l.DueAt, l.Timeout = fromMicros(created), fromMicros(due), fromLength(timeout)
 	return l, nil
 }

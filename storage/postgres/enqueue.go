@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -30,11 +31,12 @@ const (
 	done      = 4
 	cancelled = 5
 	dead      = 6
+	blocked   = 7
 )
 
 var states = [...]storage.State{
 	scheduled: storage.Scheduled, ready: storage.Ready, running: storage.Running,
-	done: storage.Done, cancelled: storage.Cancelled, dead: storage.Dead,
+	done: storage.Done, cancelled: storage.Cancelled, dead: storage.Dead, blocked: storage.Blocked,
 }
 
 // One statement inserts so many jobs, and so many bytes and one job more: a message of
@@ -44,22 +46,22 @@ const (
 	insertBytes = 8 << 20
 )
 
-// plain returns an error for a job that needs what the Store does not do yet.
-func plain(jobs []storage.NewJob) error {
+// supported returns an error for a job that needs what the Store does not do yet. It reports
+// whether all are plain.
+func supported(jobs []storage.NewJob) (plain bool, err error) {
+	plain = true
 	for i := range jobs {
 		j := &jobs[i]
 		switch {
-		case j.Unique != "" || j.Conflict != nil:
-			return unsupported("a job with a unique key")
-		case j.Group != "":
-			return unsupported("a job of a group")
 		case len(j.Tags) > 0:
-			return unsupported("a job with tags")
+			return false, unsupported("a job with tags")
 		case j.StartWithin > 0 || j.FinishWithin > 0 || j.OnExpire != "":
-			return unsupported("a job that has to begin in time")
+			return false, unsupported("a job that has to begin in time")
+		case j.Unique != "" || j.Group != "":
+			plain = false
 		}
 	}
-	return nil
+	return plain, nil
 }
 
 // entering are jobs that enter the table, as columns. The slices of bytes are those of
@@ -77,37 +79,70 @@ type entering struct {
 	headers  [][]byte
 	args     [][]byte
 	keys     []int64 // once they are inserted
+	// rows, if not nil, are the jobs as the scopes of the call have them, keys included.
+	rows   []*row
+	unique [][]byte
+	group  []*string
+	role   []*int16
+	wasDue []*bool
 }
 
-// entering adds jobs as of now. Their lanes are known.
+// entering adds jobs as of now. Their lanes are known, and all of them are plain.
 func (s *Store) entering(e *entering, now time.Time, jobs []storage.NewJob) {
 	for i := range jobs {
 		j := &jobs[i]
-		at := j.DueAt
-		switch {
-		case j.Delay > 0:
-			at = now.Add(j.Delay)
-		case at.IsZero():
-			at = now
+		state, due := dueTime(now, j)
+		e.state, e.due = append(e.state, state), append(e.due, due)
+		e.add(s.lanes.number(storage.Lane{Queue: j.Queue, Kind: j.Kind}), newSalt(), micros(now), j)
+	}
+}
+
+func newSalt() int32 { return rand.Int32N(storage.MaxSalt + 1) }
+
+// dueTime returns the state of a new job, and when it is due.
+func dueTime(now time.Time, j *storage.NewJob) (state int16, at int64) {
+	due := j.DueAt
+	switch {
+	case j.Conflict != nil && j.Conflict.Mode == storage.Debounce:
+		return scheduled, rules.Due(now.Add(j.Conflict.Quiet))
+	case j.Delay > 0:
+		due = now.Add(j.Delay)
+	case due.IsZero():
+		due = now
+	}
+	if due.After(now) {
+		return scheduled, rules.Due(due)
+	}
+	return ready, rules.Due(due)
+}
+
+// add adds what a job has apart from its state and its due time.
+func (e *entering) add(lane, salt int32, created int64, j *storage.NewJob) {
+	e.lane = append(e.lane, lane)
+	e.priority = append(e.priority, int16(j.Priority))
+	e.created = append(e.created, created)
+	e.timeout = append(e.timeout, length(j.Timeout))
+	e.salt = append(e.salt, salt)
+	e.weight = append(e.weight, int32(len(j.Args)+len(j.Headers)))
+	e.policy = append(e.policy, optional(j.Policy))
+	e.headers = append(e.headers, optional(j.Headers))
+	e.args = append(e.args, filled(j.Args))
+	if e.rows != nil {
+		e.unique = append(e.unique, optional([]byte(j.Unique)))
+	}
+}
+
+// settle takes over what was decided about the jobs.
+func (e *entering) settle() {
+	e.state, e.due, e.keys = nil, nil, nil
+	for _, r := range e.rows {
+		e.keys, e.state, e.due = append(e.keys, r.id), append(e.state, r.state), append(e.due, r.due)
+		e.role, e.wasDue = append(e.role, r.roleColumn()), append(e.wasDue, r.dueColumn())
+		var group *string
+		if r.group != "" {
+			group = &r.group
 		}
-		state := int16(ready)
-		if at.After(now) {
-			state = scheduled
-		}
-		e.lane = append(e.lane, s.lanes.number(storage.Lane{Queue: j.Queue, Kind: j.Kind}))
-		e.state = append(e.state, state)
-		e.priority = append(e.priority, int16(j.Priority))
-		e.due = append(e.due, due(at))
-		e.created = append(e.created, micros(now))
-		e.timeout = append(e.timeout, length(j.Timeout))
-		e.salt = append(e.salt, rand.Int32N(storage.MaxSalt+1))
-		weight := len(j.Args) + len(j.Headers)
-		e.weight = append(e.weight, int32(weight))
-		e.policy = append(e.policy, optional(j.Policy))
-		e.headers = append(e.headers, optional(j.Headers))
-		if e.args = append(e.args, j.Args); j.Args == nil {
-			e.args[len(e.args)-1] = []byte{}
-		}
+		e.group = append(e.group, group)
 	}
 }
 
@@ -121,31 +156,45 @@ func optional(b []byte) []byte {
 
 // insert queues the insertion, as few statements as may be.
 func (e *entering) insert(b *pgx.Batch, d sums) {
-	e.keys = e.keys[:0]
+	if e.rows == nil {
+		e.keys = e.keys[:0]
+	} else {
+		e.settle()
+	}
 	for from := 0; from < len(e.lane); {
 		to, size := from, 0
 		for to < len(e.lane) && to-from < insertJobs && size < insertBytes {
 			size += int(e.weight[to]) + len(e.policy[to])
 			to++
 		}
-		n := to - from
-		b.Queue(sqlInsert, e.lane[from:to], e.state[from:to], e.priority[from:to], e.due[from:to], e.created[from:to], e.timeout[from:to],
-			e.salt[from:to], e.weight[from:to], e.policy[from:to], e.headers[from:to], e.args[from:to],
-		).Query(func(rows pgx.Rows) error {
-			keys, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-			if err == nil && len(keys) != n {
-				err = fmt.Errorf("%d of %d jobs were inserted", len(keys), n)
-			}
-			// The order of the rows returned is that of insertion, which nobody promises.
-			slices.Sort(keys)
-			e.keys = append(e.keys, keys...)
-			return err
-		})
+		e.insertPart(b, from, to)
 		from = to
 	}
 	for i := range e.lane {
 		d.add(e.lane[i], e.state[i], 1)
 	}
+}
+
+// insertPart queues one statement.
+func (e *entering) insertPart(b *pgx.Batch, from, to int) {
+	if e.rows != nil {
+		b.Queue(sqlInsertBeside, e.keys[from:to], e.lane[from:to], e.state[from:to], e.priority[from:to], e.due[from:to], e.created[from:to], e.timeout[from:to],
+			e.salt[from:to], e.weight[from:to], e.policy[from:to], e.headers[from:to], e.args[from:to], e.unique[from:to], e.group[from:to], e.role[from:to], e.wasDue[from:to])
+		return
+	}
+	n := to - from
+	b.Queue(sqlInsert, e.lane[from:to], e.state[from:to], e.priority[from:to], e.due[from:to], e.created[from:to], e.timeout[from:to],
+		e.salt[from:to], e.weight[from:to], e.policy[from:to], e.headers[from:to], e.args[from:to],
+	).Query(func(rows pgx.Rows) error {
+		keys, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err == nil && len(keys) != n {
+			err = fmt.Errorf("%d of %d jobs were inserted", len(keys), n)
+		}
+		// The order of the rows returned is that of insertion, which nobody promises.
+		slices.Sort(keys)
+		e.keys = append(e.keys, keys...)
+		return err
+	})
 }
 
 // id returns the ID of the i-th job, once it is inserted.
@@ -161,11 +210,15 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 		return nil, err
 	}
 	defer s.leave()
-	if err := plain(jobs); err != nil || len(jobs) == 0 {
+	plain, err := supported(jobs)
+	if err != nil || len(jobs) == 0 {
 		return []storage.Enqueued{}, err
 	}
 	if err := s.know(ctx, jobs); err != nil {
 		return nil, err
+	}
+	if !plain {
+		return s.enqueueBeside(ctx, now, jobs)
 	}
 	r := newRequest(now, jobs)
 	s.grouped.do(ctx, r, s.enqueue)

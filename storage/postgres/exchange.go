@@ -27,14 +27,16 @@ SELECT id, token FROM u`
 WHERE j.id = f.id AND j.token = f.token AND j.state = 3 AND j.started_at IS NOT NULL`
 	sqlLonger = `UPDATE errand_instance SET lease = $2 WHERE instance = $1 AND lease < $2`
 
-	// next is when the first scheduled job is due that is left, and over whether jobs are due
-	// that others decide about, or that are too many.
+	// It returns whether jobs are due that others decide about, or that are too many, when the
+	// first scheduled job is due that is left, and the groups of members that are due and have no
+	// place.
 	sqlPromote = `WITH c AS MATERIALIZED (
-  SELECT id FROM errand_job WHERE state = 1 AND due_at <= $1 ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED),
+  SELECT id FROM errand_job WHERE state = 1 AND due_at <= $1 AND coalesce(role, 2) <> 0 ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED),
 u AS (UPDATE errand_job j SET state = 2 FROM c WHERE j.id = c.id RETURNING j.lane),
 n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VALUES (1::smallint, -1), (2::smallint, 1)) v(number, sign) GROUP BY lane, number, sign)
-SELECT EXISTS (SELECT FROM errand_job WHERE state = 1 AND due_at <= $1 ORDER BY due_at, id OFFSET (SELECT count(*) FROM c)),
-(SELECT min(due_at) FROM errand_job WHERE state = 1 AND due_at > $1)`
+SELECT EXISTS (SELECT FROM errand_job WHERE state = 1 AND due_at <= $1 AND coalesce(role, 2) <> 0 ORDER BY due_at, id OFFSET (SELECT count(*) FROM c)),
+  (SELECT min(due_at) FROM errand_job WHERE state = 1 AND due_at > $1),
+  ARRAY(SELECT DISTINCT group_key FROM (SELECT group_key FROM errand_job WHERE state = 1 AND role = 0 AND due_at <= $1 ORDER BY due_at, id LIMIT $2) g)`
 )
 
 // promoteLimit is how many due jobs one exchange makes ready.
@@ -52,6 +54,8 @@ type exchange struct {
 	finish   *finishing
 	over     bool
 	next     *int64
+	groups   []string // of members that are due and have no place
+	placed   bool     // these have found one, or wait
 	claim    claim
 	self     *registration
 	trips    int // round trips so far
@@ -128,7 +132,7 @@ func possible(x *storage.Exchange) error {
 		if f.Outcome == storage.OutcomeUnavailable || f.Result != nil || f.Progress != nil {
 			return unsupported("OutcomeUnavailable, a result or a progress")
 		}
-		if err := plain(f.Then); err != nil {
+		if _, err := supported(f.Then); err != nil {
 			return err
 		}
 	}
@@ -142,16 +146,22 @@ func possible(x *storage.Exchange) error {
 // have added lanes.
 func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	e.res, e.extended, e.over, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, false, nil
-	e.claim, e.trips, e.started = e.s.claimFor(e.x), 0, map[storage.Lease]bool{}
+	e.claim, e.trips, e.started, e.groups = e.s.claimFor(e.x), 0, map[storage.Lease]bool{}, nil
 	e.finish = newFinishing(e.s, e.now, e.x)
-	e.durable, e.complete = false, false
+	e.durable, e.complete, e.placed = false, false, false
 	if e.number == 0 { // that of a transaction that failed is free
 		e.number = e.s.sent.begin()
 	}
 	e.finish.number = e.number
+	if err := e.finish.learn(ctx, e, c); err != nil {
+		return err
+	}
 	b := &pgx.Batch{}
 	if !e.finish.simple || e.claim.chooses() {
 		b.Queue(sqlBegin)
+	}
+	if !e.finish.simple {
+		e.finish.scopes.load(b)
 	}
 	e.extend(b)
 	e.start(b)
@@ -169,12 +179,14 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 		b = &pgx.Batch{}
 	}
 	d := sums{}
-	e.finish.write(b, d)
+	if err := e.finish.write(b, d); err != nil {
+		return err
+	}
 	e.s.count(b, d)
 	e.promote(b)
 	if !e.claim.chooses() {
 		e.claim.take(b, e)
-		if len(e.finish.then.lane) > 0 {
+		if then := &e.finish.then; len(then.lane) > 0 && then.rows == nil {
 			if err := e.send(ctx, c, b, false); err != nil {
 				return err
 			}
@@ -185,6 +197,9 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 		}
 		if err := e.send(ctx, c, b, true); err != nil {
 			return err
+		}
+		if len(e.groups) > 0 && len(e.claim.leased) == 0 {
+			return e.place(ctx, c)
 		}
 		return e.takeFromNew(ctx, c)
 	}
@@ -218,6 +233,65 @@ func (e *exchange) send(ctx context.Context, c *pgx.Conn, b *pgx.Batch, last boo
 	return part(ctx, c, b)
 }
 
+// place decides about members that are due and have no place, and leases, in a transaction of
+// its own, as the first try has leased nothing. What was written before is durable, so an error
+// only means that nothing is leased.
+func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
+	if e.trips > maxTrips-2 {
+		return nil
+	}
+	sc := e.s.scopes(e.now)
+	sc.turns = micros(e.now)
+	for _, name := range e.groups {
+		sc.leaving[name] = 1
+	}
+	var due []*row
+	b := &pgx.Batch{}
+	b.Queue(sqlBegin)
+	e.s.readNew(b)
+	sc.load(b)
+	unplaced(b, micros(e.now), e.groups, &due)
+	if err := e.send(ctx, c, b, false); err != nil {
+		return e.undo(ctx, c)
+	}
+	if err := sc.place(due); err != nil {
+		return err
+	}
+	e.again()
+	b = &pgx.Batch{}
+	d := sums{}
+	sc.write(b, d)
+	e.s.count(b, d)
+	e.claim.take(b, e)
+	b.Queue(sqlCommit)
+	err := e.send(ctx, c, b, true)
+	if _, ok := errors.AsType[*unanswered](err); ok {
+		return err
+	}
+	if err != nil {
+		e.claim.leased = nil
+		return e.undo(ctx, c)
+	}
+	e.placed = len(due) < promoteLimit
+	return nil
+}
+
+// again begins a second claim, in a transaction of its own.
+func (e *exchange) again() {
+	e.claim = e.s.claimFor(e.x)
+	e.s.sent.end(e.number)
+	e.number, e.durable, e.complete = e.s.sent.begin(), true, false
+}
+
+// undo ends a transaction after an error, if there is one.
+func (e *exchange) undo(ctx context.Context, c *pgx.Conn) error {
+	if c.PgConn().TxStatus() == 'I' || c.IsClosed() {
+		return nil
+	}
+	_, err := c.Exec(ctx, sqlRollback)
+	return err
+}
+
 // takeFromNew leases once more, in a transaction of its own, if the first try leased
 // nothing because others had added lanes. What was written before is durable, so an error
 // only means that nothing is leased.
@@ -225,13 +299,7 @@ func (e *exchange) takeFromNew(ctx context.Context, c *pgx.Conn) error {
 	if !e.claim.outdated || len(e.claim.leased) > 0 || e.trips >= maxTrips {
 		return nil
 	}
-	e.claim = e.s.claimFor(e.x)
-	if e.claim.chooses() {
-		e.claim.outdated = true
-		return nil
-	}
-	e.s.sent.end(e.number)
-	e.number, e.durable, e.complete = e.s.sent.begin(), true, false
+	e.again()
 	b := &pgx.Batch{}
 	e.claim.take(b, e)
 	err := e.send(ctx, c, b, true)
@@ -294,7 +362,7 @@ func (e *exchange) promote(b *pgx.Batch) {
 	if e.x.Wanted() == 0 {
 		return
 	}
-	b.Queue(sqlPromote, micros(e.now), promoteLimit).QueryRow(func(row pgx.Row) error { return row.Scan(&e.over, &e.next) })
+	b.Queue(sqlPromote, micros(e.now), promoteLimit).QueryRow(func(row pgx.Row) error { return row.Scan(&e.over, &e.next, &e.groups) })
 }
 
 // answer makes the result of what the transaction has found.
@@ -317,11 +385,21 @@ func (e *exchange) answer() {
 		}
 		e.res.Started = append(e.res.Started, result)
 	}
+	for i, r := range e.res.Extended {
+		if r == storage.Lost {
+			e.s.besides.forget(e.x.Extend[i].Token)
+		}
+	}
 	e.finish.answer(&e.res)
+	for i, r := range e.res.Finished {
+		if r != storage.Refused {
+			e.s.besides.forget(e.x.Finish[i].Token)
+		}
+	}
 	e.res.Leased = e.claim.leased
 	switch {
 	case e.x.Wanted() == 0:
-	case e.over || e.claim.outdated || e.claim.missed:
+	case e.over || e.claim.outdated || e.claim.missed || len(e.groups) > 0 && !e.placed:
 		e.res.NextDue = e.now
 	case e.next != nil:
 		e.res.NextDue = fromMicros(*e.next)

@@ -2,16 +2,19 @@ package postgres
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
-	sqlLock = `SELECT id, token, lane, due_at, attempt, retry, crashes, snoozes, cancelling FROM errand_job
+	sqlLock = `SELECT id, token, lane, due_at, attempt, retry, crashes, snoozes, cancelling, unique_key, group_key, coalesce(role, 0) FROM errand_job
 WHERE id = ANY($1::bigint[]) AND state = 3 ORDER BY id FOR UPDATE`
 
 	// Both end jobs in a state, of leases or with the token that a waiting job has.
@@ -26,27 +29,27 @@ SELECT id, token FROM d`
   USING unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::integer[], $5::bigint[], $6::bytea[]) f(id, token, ended, more, purge_at, error)
   WHERE j.id = f.id AND j.token = f.token AND j.state = $8::smallint RETURNING j.*, f.ended, f.more, f.purge_at, f.error),
 k AS (INSERT INTO errand_finished (id, due_at, created_at, ended_at, purge_at, token, timeout, lane, salt, attempt, retry, crashes, snoozes,
-    state, priority, policy, headers, args, error)
+    state, priority, policy, headers, args, error, unique_key, group_key)
   SELECT id, due_at, created_at, $7::bigint, purge_at, token, timeout, lane, salt, attempt + more, retry, crashes * $9::integer, snoozes,
-    ended, priority, policy, headers, args, error FROM d),
+    ended, priority, policy, headers, args, error, unique_key, group_key FROM d),
 n AS (INSERT INTO errand_delta
   SELECT lane, $8::smallint, -count(*) FROM d GROUP BY lane UNION ALL SELECT lane, ended, count(*) FROM d GROUP BY lane, ended),
 x AS (INSERT INTO errand_call (store, call, keys) SELECT $10::integer, $11::bigint + 3, coalesce(array_agg(token), ARRAY[0]) FROM d HAVING count(*) < $12::integer)
 SELECT id, token FROM d`
 
 	sqlBury = `WITH d AS (DELETE FROM errand_job j
-  USING unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], $5::integer[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[])
-    f(id, attempt, retry, crashes, snoozes, reason, in_effect, error, cause)
+  USING unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], $5::integer[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[], $11::smallint[])
+    f(id, attempt, retry, crashes, snoozes, reason, in_effect, error, cause, role)
   WHERE j.id = f.id RETURNING j.id, j.due_at, j.created_at, j.token, j.timeout, j.lane, j.salt, f.attempt, f.retry, f.crashes, f.snoozes,
-    j.priority, f.reason, j.policy, f.in_effect, j.headers, j.args, f.error, f.cause)
+    j.priority, f.reason, j.policy, f.in_effect, j.headers, j.args, f.error, f.cause, j.unique_key, j.group_key, f.role)
 INSERT INTO errand_dead (id, due_at, created_at, token, timeout, lane, salt, attempt, retry, crashes, snoozes,
-  priority, reason, policy, in_effect, headers, args, error, cause, ended_at) SELECT *, $10::bigint FROM d`
+  priority, reason, policy, in_effect, headers, args, error, cause, unique_key, group_key, role, ended_at) SELECT *, $10::bigint FROM d`
 
 	sqlPutBack = `UPDATE errand_job j SET state = f.state, due_at = f.due_at, attempt = f.attempt, retry = f.retry, crashes = f.crashes,
-  snoozes = f.snoozes, history = j.history OR f.history, instance = 0, cancelling = false,
+  snoozes = f.snoozes, history = j.history OR f.history, role = f.role, was_due = f.was_due, instance = 0, cancelling = false,
   started_at = NULL, doubt = CASE WHEN j.doubt IS NOT NULL AND NOT f.settled THEN 1 END
-FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::boolean[], $9::boolean[])
-  f(id, state, due_at, attempt, retry, crashes, snoozes, history, settled) WHERE j.id = f.id`
+FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::boolean[], $9::boolean[],
+  $10::smallint[], $11::boolean[]) f(id, state, due_at, attempt, retry, crashes, snoozes, history, settled, role, was_due) WHERE j.id = f.id`
 
 	sqlFail = `INSERT INTO errand_history (job, n, attempt, at, duration, retry_after, phase, error, stack, instance)
 SELECT job, coalesce((SELECT max(n) FROM errand_history h WHERE h.job = f.job), 0) + 1, attempt, $8::bigint, duration, retry_after, phase, error, stack, instance
@@ -63,6 +66,8 @@ type held struct {
 	due        int64
 	counters   storage.Counters
 	cancelling bool
+	beside
+	role rules.Role
 }
 
 // finishing is the Finish part of an exchange.
@@ -71,8 +76,10 @@ type finishing struct {
 	now time.Time
 	x   *storage.Exchange
 	// simple says that nothing depends on the rows of the jobs.
-	simple bool
-	number int64 // of the call
+	simple  bool
+	number  int64 // of the call
+	scopes  *scopes
+	unknown []int64 // keys of jobs of which it is not known what they have beside
 
 	held    map[int64]held // by key, without those whose lease has ended
 	results []storage.ItemResult
@@ -84,7 +91,13 @@ type finishing struct {
 	back    []puttingBack
 	fail    []failing
 	then    entering
-	thenFor []int // of which Finish each job of then is
+	thenFor []following // of which Finish each job of Then is
+}
+
+// following is a job of Finish.Then.
+type following struct {
+	finish int
+	answer storage.Enqueued // if it has no ID, that of the next job of then
 }
 
 type keeping struct {
@@ -99,13 +112,11 @@ type burying struct {
 	key int64
 	storage.Counters
 	*storage.Finish
+	role *int16
 }
 
 type puttingBack struct {
-	key int64
-	storage.Counters
-	state  int16
-	due    int64
+	*row
 	failed bool
 	// settled: the crashes of the job begin anew.
 	settled bool
@@ -118,16 +129,35 @@ type failing struct {
 }
 
 func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
-	f := &finishing{s: s, now: now, x: x, simple: true, ended: map[storage.Lease]bool{}}
+	f := &finishing{s: s, now: now, x: x, simple: true, ended: map[storage.Lease]bool{}, scopes: s.scopes(now)}
+	f.scopes.turns = micros(now)
 	for i := range x.Finish {
-		f.simple = f.simple && isSimple(&x.Finish[i]) && len(x.Retention.Lanes) == 0
+		has, ok := s.besides.get(x.Finish[i].Token)
+		if !ok {
+			f.unknown = append(f.unknown, x.Finish[i].Key)
+		}
+		f.scopes.leaves(has)
+		f.simple = f.simple && ok && has.plain() && isSimple(&x.Finish[i]) && len(x.Retention.Lanes) == 0
 	}
+	f.follow()
 	for i := range x.Finish {
 		if f.simple {
 			f.end(&x.Finish[i], x.Finish[i].Effect(false), x.Retention.Default)
 		}
 	}
 	return f
+}
+
+// follow has the scopes of all jobs of Then be locked, if one of them is not plain.
+func (f *finishing) follow() {
+	for i := range f.x.Finish {
+		if plain, _ := supported(f.x.Finish[i].Then); !plain {
+			for k := range f.x.Finish {
+				f.scopes.needs(f.x.Finish[k].Then)
+			}
+			return
+		}
+	}
 }
 
 // isSimple reports whether what a Finish does does not depend on the row of its job.
@@ -148,6 +178,24 @@ func (f *finishing) end(fin *storage.Finish, e storage.Effect, keep time.Duratio
 	f.keep = append(f.keep, keeping{fin.Lease, state, int32(e.Add.Attempt), micros(f.now.Add(keep)), fin.Error})
 }
 
+// learn reads what those jobs have of which the Store does not know it: they were leased by
+// others, or the answer was lost.
+func (f *finishing) learn(ctx context.Context, e *exchange, c *pgx.Conn) error {
+	if len(f.unknown) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	each(b, func(in pgx.CollectableRow) error {
+		var key, token int64
+		var unique []byte
+		var group string
+		err := in.Scan(&key, &token, &unique, &group)
+		f.scopes.leaves(beside{string(unique), group})
+		return err
+	}, sqlBeside, f.unknown)
+	return e.send(ctx, c, b, false)
+}
+
 // lock queues the locking and reading of the jobs.
 func (f *finishing) lock(b *pgx.Batch) {
 	f.held = map[int64]held{}
@@ -159,14 +207,19 @@ func (f *finishing) lock(b *pgx.Batch) {
 		var key int64
 		var h held
 		n := &h.counters
-		err := row.Scan(&key, &h.token, &h.lane, &h.due, &n.Attempt, &n.Retry, &n.Crashes, &n.Snoozes, &h.cancelling)
+		var unique []byte
+		var group *string
+		err := row.Scan(&key, &h.token, &h.lane, &h.due, &n.Attempt, &n.Retry, &n.Crashes, &n.Snoozes, &h.cancelling, &unique, &group, &h.role)
+		if h.key = string(unique); group != nil {
+			h.group = *group
+		}
 		f.held[key] = h
 		return err
 	}, sqlLock, keys)
 }
 
-// decide decides what becomes of each job that was read.
-func (f *finishing) decide(d sums) {
+// decide decides what becomes of each job that was read, and then of the groups.
+func (f *finishing) decide(d sums) error {
 	for i := range f.x.Finish {
 		fin := &f.x.Finish[i]
 		h, ok := f.held[fin.Key]
@@ -181,12 +234,15 @@ func (f *finishing) decide(d sums) {
 		}
 		f.results = append(f.results, storage.Applied)
 		delete(f.held, fin.Key)
-		f.one(i, fin, e, h, d)
+		if err := f.one(i, fin, e, h, d); err != nil {
+			return err
+		}
 	}
+	return f.scopes.settleAll()
 }
 
 // one decides about one job.
-func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d sums) {
+func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d sums) error {
 	lane := f.s.lanes.name(h.lane)
 	keep := f.x.Retention.Of(lane.Queue, lane.Kind)
 	kept := true
@@ -201,26 +257,55 @@ func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d 
 		} else if !e.KeepPlace {
 			at = due(f.now)
 		}
-		f.back = append(f.back, puttingBack{fin.Key, e.Counters(h.counters), state, at, f.fails(fin), !e.KeepCrashes})
-		d.add(h.lane, running, -1)
-		d.add(h.lane, state, 1)
-	case storage.Dead:
-		f.bury = append(f.bury, burying{fin.Key, e.Counters(h.counters), fin})
-		d.add(h.lane, running, -1)
-		d.add(h.lane, dead, 1)
+		r := &row{id: fin.Key, lane: h.lane, group: h.group, role: h.role, was: running, state: state, due: at, Counters: e.Counters(h.counters)}
+		f.back = append(f.back, puttingBack{r, f.fails(fin), !e.KeepCrashes})
+		if err := f.scopes.putBack(r, fin.Stays); err != nil {
+			return err
+		}
 	default:
-		f.end(fin, e, keep)
-		kept = keep > 0
+		if kept = e.State == storage.Dead || keep > 0; e.State != storage.Dead {
+			f.end(fin, e, keep)
+		}
+		role, err := f.scopes.ended(fin.Key, h.beside, h.role, e.State, kept)
+		if err != nil {
+			return err
+		}
+		if e.State == storage.Dead {
+			f.bury = append(f.bury, burying{fin.Key, e.Counters(h.counters), fin, roleOf(role, h.group != "")})
+			d.add(h.lane, running, -1)
+			d.add(h.lane, dead, 1)
+		}
 	}
 	if kept && f.fails(fin) {
 		f.fail = append(f.fail, failing{fin.Key, h.counters.Attempt, fin.Failure})
 	}
 	if len(fin.Then) > 0 && (fin.Outcome == storage.OutcomeDone || fin.Outcome == storage.OutcomeDead) {
-		f.s.entering(&f.then, f.now, fin.Then)
-		for range fin.Then {
-			f.thenFor = append(f.thenFor, i)
-		}
+		return f.enter(i, fin.Then)
 	}
+	return nil
+}
+
+// enter has the jobs enter that follow the i-th Finish.
+func (f *finishing) enter(i int, then []storage.NewJob) error {
+	if f.scopes.fresh == 0 {
+		f.s.entering(&f.then, f.now, then)
+		for range then {
+			f.thenFor = append(f.thenFor, following{finish: i})
+		}
+		return nil
+	}
+	for k := range then {
+		answer, err := f.scopes.enter(&f.then, &then[k])
+		var held *storage.DuplicateError
+		if errors.As(err, &held) {
+			answer, err = storage.Enqueued{ID: held.ID, Duplicate: true, Gone: held.Gone}, nil
+		}
+		if err != nil {
+			return err
+		}
+		f.thenFor = append(f.thenFor, following{i, answer})
+	}
+	return nil
 }
 
 // fails reports whether a Finish adds to the history.
@@ -228,10 +313,12 @@ func (f *finishing) fails(fin *storage.Finish) bool {
 	return fin.Failure != nil && fin.Outcome != storage.OutcomeReturned
 }
 
-// write queues what was decided.
-func (f *finishing) write(b *pgx.Batch, d sums) {
+// write decides, unless that was done before, and queues what was decided.
+func (f *finishing) write(b *pgx.Batch, d sums) error {
 	if !f.simple {
-		f.decide(d)
+		if err := f.decide(d); err != nil {
+			return err
+		}
 	}
 	took := func(row pgx.CollectableRow) error {
 		var l storage.Lease
@@ -245,11 +332,13 @@ func (f *finishing) write(b *pgx.Batch, d sums) {
 	}
 	f.writeKept(b, took)
 	f.writeDead(b)
-	f.writeBack(b)
+	f.writeBack(b, d)
 	f.writeFailures(b)
+	f.scopes.write(b, d)
 	if len(f.then.lane) > 0 {
 		f.then.insert(b, d)
 	}
+	return nil
 }
 
 func (f *finishing) writeKept(b *pgx.Batch, took func(pgx.CollectableRow) error) {
@@ -296,15 +385,17 @@ func (f *finishing) writeDead(b *pgx.Batch) {
 	var n counterColumns
 	var reason []string
 	var policy, text, cause [][]byte
+	var role []*int16
 	for _, d := range f.bury {
 		keys, reason = append(keys, d.key), append(reason, string(d.Reason))
 		n.add(d.Counters)
 		policy, text, cause = append(policy, optional(d.Policy)), append(text, []byte(d.Error)), append(cause, []byte(d.Cause))
+		role = append(role, d.role)
 	}
-	b.Queue(sqlBury, keys, n.attempt, n.retry, n.crashes, n.snoozes, reason, policy, text, cause, micros(f.now))
+	b.Queue(sqlBury, keys, n.attempt, n.retry, n.crashes, n.snoozes, reason, policy, text, cause, micros(f.now), role)
 }
 
-func (f *finishing) writeBack(b *pgx.Batch) {
+func (f *finishing) writeBack(b *pgx.Batch, d sums) {
 	if len(f.back) == 0 {
 		return
 	}
@@ -312,12 +403,17 @@ func (f *finishing) writeBack(b *pgx.Batch) {
 	var state []int16
 	var n counterColumns
 	var failed, settled []bool
+	var role []*int16
+	var wasDue []*bool
 	for _, p := range f.back {
-		keys, state, due, failed = append(keys, p.key), append(state, p.state), append(due, p.due), append(failed, p.failed)
+		keys, state, due, failed = append(keys, p.id), append(state, p.state), append(due, p.due), append(failed, p.failed)
 		settled = append(settled, p.settled)
 		n.add(p.Counters)
+		role, wasDue = append(role, p.roleColumn()), append(wasDue, p.dueColumn())
+		d.add(p.lane, running, -1)
+		d.add(p.lane, p.state, 1)
 	}
-	b.Queue(sqlPutBack, keys, state, due, n.attempt, n.retry, n.crashes, n.snoozes, failed, settled)
+	b.Queue(sqlPutBack, keys, state, due, n.attempt, n.retry, n.crashes, n.snoozes, failed, settled, role, wasDue)
 }
 
 func (f *finishing) writeFailures(b *pgx.Batch) {
@@ -357,11 +453,14 @@ func (f *finishing) answer(res *storage.ExchangeResult) {
 		return
 	}
 	res.Finished = f.results
-	for k, i := range f.thenFor {
+	for k, t := range f.thenFor {
 		if res.Then == nil {
 			res.Then = map[int][]storage.Enqueued{}
 		}
-		res.Then[i] = append(res.Then[i], storage.Enqueued{ID: f.then.id(k)})
+		if f.then.rows == nil && f.scopes.fresh == 0 {
+			t.answer.ID = f.then.id(k)
+		}
+		res.Then[t.finish] = append(res.Then[t.finish], t.answer)
 	}
 }
 

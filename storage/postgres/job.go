@@ -11,13 +11,13 @@ import (
 const (
 	sqlJob = `SELECT j.*, queue, kind FROM (
   SELECT lane, state, priority, due_at, created_at, 0::bigint AS ended_at, timeout, salt, attempt, retry, crashes, snoozes, cancelling,
-    ''::text AS reason, ''::bytea AS error, policy, headers, args FROM errand_job WHERE id = $1
+    ''::text AS reason, ''::bytea AS error, policy, headers, args, unique_key, group_key FROM errand_job WHERE id = $1
   UNION ALL
   SELECT lane, state, priority, due_at, created_at, ended_at, timeout, salt, attempt, retry, crashes, snoozes, false,
-    '', error, policy, headers, args FROM errand_finished WHERE id = $1
+    '', error, policy, headers, args, unique_key, group_key FROM errand_finished WHERE id = $1
   UNION ALL
   SELECT lane, 6, priority, due_at, created_at, ended_at, timeout, salt, attempt, retry, crashes, snoozes, false,
-    reason, error, in_effect, headers, args FROM errand_dead WHERE id = $1) j JOIN errand_lane USING (lane)`
+    reason, error, in_effect, headers, args, unique_key, group_key FROM errand_dead WHERE id = $1) j JOIN errand_lane USING (lane)`
 	sqlHistory = `SELECT attempt, at, phase, error, stack, duration, instance, retry_after FROM errand_history WHERE job = $1 ORDER BY n`
 )
 
@@ -47,9 +47,13 @@ func scanRecord(row pgx.CollectableRow, key int64, rec *storage.Record) error {
 	var lane, salt int32
 	var state int16
 	var due, created, ended, timeout int64
-	var text []byte
+	var text, unique []byte
+	var group *string
 	err := row.Scan(&lane, &state, &rec.Priority, &due, &created, &ended, &timeout, &salt, &rec.Attempt, &rec.Retry, &rec.Crashes, &rec.Snoozes,
-		&rec.Cancelling, &rec.Reason, &text, &rec.Policy, &rec.Headers, &rec.Args, &rec.Queue, &rec.Kind)
+		&rec.Cancelling, &rec.Reason, &text, &rec.Policy, &rec.Headers, &rec.Args, &unique, &group, &rec.Queue, &rec.Kind)
+	if rec.Unique = string(unique); group != nil {
+		rec.Group = groupOf(*group)
+	}
 	rec.Key, rec.ID, rec.State, rec.Error = key, jobID(created, salt, key), states[state], string(text)
 	rec.CreatedAt, rec.DueAt, rec.Timeout = fromMicros(created), fromMicros(due), fromLength(timeout)
 	if ended != 0 {

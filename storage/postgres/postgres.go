@@ -1,6 +1,6 @@
 // Package postgres keeps jobs in PostgreSQL. It is being built: Enqueue, Exchange, Reclaim,
-// Job, Cancel, PurgeFinished and Counts work for plain jobs. There are no holds and no
-// settings. Everything else returns an error that is [errors.ErrUnsupported]. See [Store]
+// Job, Cancel, ReleaseUnique, PurgeFinished, Counts and settings work for plain jobs. There
+// are no holds. Everything else returns an error that is [errors.ErrUnsupported]. See [Store]
 // for what a plain job is.
 package postgres
 
@@ -53,11 +53,13 @@ func (o *Options) validate() error {
 
 // Store is a [storage.Store] on PostgreSQL, version 14 or later, with the encoding UTF8.
 //
-// A job is plain if it has no unique key, group, tags, windows or conflict. Its outcomes
+// A job is plain if it has no tags and no windows. Its outcomes
 // are all but [storage.OutcomeUnavailable]. Its results and progress are not kept.
 //
 // Each call is one transaction, in one round trip where all that it decides on is known
-// when it is sent, and in at most four else. An instance has a row, and shows that it
+// when it is sent, and in at most four else. A call about unique keys or groups locks them
+// first, keys before groups before jobs and each in order, and then reads and decides. It
+// waits for other calls about the same ones, and nobody else waits for it. An instance has a row, and shows that it
 // lives by an advisory lock, which the server drops with the session that holds it. That
 // session must reach the server itself: a pooler that shares sessions ends the lock.
 //
@@ -77,6 +79,7 @@ type Store struct {
 	clock    clock
 	sent     calls
 	settings settingsSeen
+	besides  besides
 
 	mu     sync.Mutex
 	calls  sync.WaitGroup // that have begun

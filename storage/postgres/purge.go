@@ -38,5 +38,11 @@ func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next t
 	case first != nil:
 		next = fromMicros(*first)
 	}
+	if err == nil {
+		var over int64
+		if over, err = s.forgetWindows(ctx, now); err == nil && over != 0 && (next.IsZero() || over < micros(next)) {
+			next = fromMicros(over)
+		}
+	}
 	return n, next, err
 }

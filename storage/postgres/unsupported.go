@@ -9,11 +9,6 @@ import (
 
 // What a Store does not do yet. Workers read holds, so these are answered.
 
-// ReleaseUnique is not supported yet.
-func (s *Store) ReleaseUnique(context.Context, string) (storage.ID, error) {
-	return storage.ID{}, unsupported("ReleaseUnique")
-}
-
 // Hold is not supported yet.
 func (s *Store) Hold(context.Context, time.Time, storage.Hold) error { return unsupported("Hold") }
 
@@ -24,21 +19,6 @@ func (s *Store) Release(context.Context, time.Time, storage.Lane, string) (bool,
 
 // Holds returns none: there can be none yet.
 func (s *Store) Holds(context.Context, time.Time) ([]storage.HoldState, error) { return nil, nil }
-
-// Groups is not supported yet.
-func (s *Store) Groups(context.Context, storage.GroupFilter, string, int) (storage.GroupPage, error) {
-	return storage.GroupPage{}, unsupported("Groups")
-}
-
-// SkipHead is not supported yet.
-func (s *Store) SkipHead(context.Context, string, string) (storage.ID, error) {
-	return storage.ID{}, unsupported("SkipHead")
-}
-
-// Regroup is not supported yet.
-func (s *Store) Regroup(context.Context, string, string) (string, error) {
-	return "", unsupported("Regroup")
-}
 
 // Stats is not supported yet.
 func (s *Store) Stats(context.Context) ([]storage.LaneStats, error) {
