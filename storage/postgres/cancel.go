@@ -116,11 +116,11 @@ func (c *cancelling) write(b *pgx.Batch, keep storage.Retention) (storage.State,
 		} else {
 			b.Queue(sqlDelete, keys, tokens, c.state, 0, 0, 0)
 		}
-		sum := sums{}
-		c.scopes.write(b, sum)
-		c.s.count(b, sum)
-		return storage.Cancelled, nil
+		c.state = cancelled
 	}
+	sum := sums{}
+	c.scopes.write(b, sum)
+	c.s.count(b, sum)
 	return states[c.state], nil
 }
 

@@ -70,7 +70,8 @@ var prepared = []string{
 	sqlLockKeys, sqlLockGroups, sqlLockRows, sqlKeys, sqlWaiters, sqlTally, sqlMembers, sqlReserve, sqlWriteKeys, sqlDropKeys,
 	sqlInsertBeside, sqlRewrite, sqlLetIn, sqlBlock, sqlLeavePlaces, sqlPassDead, sqlDropGroups,
 	sqlOverWindows, sqlNextWindow, sqlEndWindows, sqlFreeKeys, sqlBeside, sqlUnplaced,
-	sqlGeneration, sqlSet, sqlUnset, sqlSettings,
+	sqlHead, sqlSkip, sqlGroups, sqlNextWaiting, sqlWaitingGroups, sqlLockSettings, sqlRegroup, sqlRegroupAs, sqlRegrouped, sqlHeldPlaces, sqlNothing,
+	sqlGeneration, sqlRegroupDue, sqlSet, sqlUnset, sqlSettings,
 	sqlLive, sqlEnded, sqlAsk, sqlPurge,
 	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }

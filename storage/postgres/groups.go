@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,6 +17,41 @@ const (
 	// Members that are due and have no place.
 	sqlUnplaced = `SELECT id, lane, group_key, due_at, priority, retry, crashes, snoozes, attempt FROM errand_job
 WHERE state = 1 AND role = 0 AND due_at <= $1 AND group_key = ANY($2::text[]) ORDER BY due_at, id LIMIT $3`
+
+	sqlHead = `SELECT id, salt, created_at FROM errand_dead WHERE group_key = $1 AND role = 3 ORDER BY id LIMIT 1`
+	sqlSkip = `UPDATE errand_dead SET role = 0 WHERE id = $1`
+
+	// The limit is storage.GroupCount.
+	countBlocked = `(SELECT count(*) FROM (SELECT FROM errand_job b WHERE b.group_key = g.group_key AND b.role = 1 LIMIT 1000) w)`
+	lastError    = `CASE WHEN d.error = '' THEN coalesce((SELECT h.error FROM errand_history h WHERE h.job = d.id ORDER BY h.n DESC LIMIT 1), '') ELSE d.error END`
+	sqlGroups    = `SELECT g.group_key, d.id, d.salt, d.created_at, l.kind, 6::smallint, d.reason, ` + lastError + `, d.ended_at, ` + countBlocked + `
+FROM errand_dead g JOIN errand_dead d ON d.id = g.id JOIN errand_lane l ON l.lane = d.lane
+WHERE g.role = 3 AND g.group_key > $1 AND g.group_key < $2
+  AND NOT EXISTS (SELECT FROM errand_dead e WHERE e.group_key = g.group_key AND e.role = 3 AND e.id < g.id)
+ORDER BY g.group_key LIMIT $3`
+	// From group to group, however many members of one are blocked.
+	waitingGroups = `WITH RECURSIVE o (group_key) AS (
+  (SELECT group_key FROM errand_job WHERE role = 1 AND group_key > $1 AND group_key < $2 ORDER BY group_key LIMIT 1)
+  UNION ALL SELECT (SELECT group_key FROM errand_job WHERE role = 1 AND group_key > o.group_key AND group_key < $2 ORDER BY group_key LIMIT 1)
+  FROM o WHERE o.group_key IS NOT NULL),
+g AS MATERIALIZED (SELECT group_key FROM o WHERE group_key IS NOT NULL LIMIT $3) `
+	sqlNextWaiting   = waitingGroups + `SELECT group_key FROM g`
+	sqlWaitingGroups = waitingGroups + `SELECT g.group_key, coalesce(j.id, d.id, 0), coalesce(j.salt, d.salt, 0), coalesce(j.created_at, d.created_at, 0), coalesce(l.kind, ''),
+  coalesce(j.state, CASE WHEN d.id IS NULL THEN 0 ELSE 6 END)::smallint, coalesce(d.reason, ''), CASE WHEN d.id IS NULL THEN '' ELSE ` + lastError + ` END,
+  coalesce(d.ended_at, 0), ` + countBlocked + `
+FROM g LEFT JOIN LATERAL (SELECT id, salt, created_at, state, lane FROM errand_job p WHERE p.group_key = g.group_key AND p.role = 2 ORDER BY id LIMIT 1) j ON true
+LEFT JOIN LATERAL (SELECT * FROM errand_dead e WHERE e.group_key = g.group_key AND e.role = 3 AND j.id IS NULL ORDER BY id LIMIT 1) d ON true
+LEFT JOIN errand_lane l ON l.lane = coalesce(j.lane, d.lane) ORDER BY g.group_key`
+
+	sqlLockSettings = `SELECT settings FROM errand_meta FOR UPDATE`
+	sqlRegroup      = `SELECT value FROM errand_setting WHERE queue = $1 AND kind = '' AND name = ''`
+	sqlRegroupAs    = `UPDATE errand_setting SET value = $2 WHERE queue = $1 AND kind = '' AND name = ''`
+	sqlRegrouped    = `DELETE FROM errand_setting WHERE queue = $1 AND kind = '' AND name = '' AND value = 0`
+	// Members with a place and dead ones that block, each with the limit of the queue $3.
+	sqlHeldPlaces = `SELECT m.group_key, (SELECT greatest(coalesce(max(value), 1), 1) FROM errand_setting WHERE queue = $3 AND kind = '' AND name = 'group_limit')
+FROM (SELECT group_key FROM errand_job WHERE role = 2 AND group_key > $1 AND group_key < $2
+  UNION ALL SELECT group_key FROM errand_dead WHERE role = 3 AND group_key > $1 AND group_key < $2) m ORDER BY group_key LIMIT $4`
+	sqlNothing = `SELECT WHERE false`
 )
 
 // groupKey returns the group_key of a group, "" for no group. A space is in no name of a
@@ -140,6 +176,7 @@ func (sc *scopes) settle(name string) error {
 	}
 	g := sc.groups[name]
 	sc.changed = true
+	sc.moved += len(d.Block) + len(d.LetIn)
 	for range d.Pass {
 		sc.pass = append(sc.pass, name)
 		g.Dead = false
@@ -262,17 +299,216 @@ func unplaced(b *pgx.Batch, at int64, groups []string, into *[]*row) {
 	}, sqlUnplaced, at, groups, promoteLimit)
 }
 
-// Groups is not supported yet.
-func (s *Store) Groups(context.Context, storage.GroupFilter, string, int) (storage.GroupPage, error) {
-	return storage.GroupPage{}, unsupported("Groups")
+// Groups implements [storage.Grouper]. The Cause of a group is always zero.
+func (s *Store) Groups(ctx context.Context, of storage.GroupFilter, after string, limit int) (page storage.GroupPage, err error) {
+	low, high, text := "", "\x7f", sqlGroups // all of names is ASCII
+	if of.Queue != "" {
+		low, high = of.Queue+" ", of.Queue+"!"
+	}
+	if of.Waiting {
+		text = sqlWaitingGroups
+	}
+	var last []string
+	err = s.read(ctx, func(b *pgx.Batch) {
+		page, last = storage.GroupPage{}, nil
+		each(b, func(in pgx.CollectableRow) error {
+			g, name, err := scanGroupState(in)
+			page.Groups, last = append(page.Groups, g), append(last, name)
+			return err
+		}, text, max(low, after), high, max(limit, 0)+1)
+	})
+	if len(page.Groups) > max(limit, 0) {
+		if page.Groups = page.Groups[:max(limit, 0)]; limit > 0 {
+			page.Next = last[limit-1]
+		}
+	}
+	return page, err
 }
 
-// SkipHead is not supported yet.
-func (s *Store) SkipHead(context.Context, string, string) (storage.ID, error) {
-	return storage.ID{}, unsupported("SkipHead")
+func scanGroupState(in pgx.CollectableRow) (g storage.GroupState, name string, err error) {
+	var id, created, ended int64
+	var salt int32
+	var state int16
+	var text []byte
+	err = in.Scan(&name, &id, &salt, &created, &g.Kind, &state, &g.Reason, &text, &ended, &g.Blocked)
+	g.Queue, g.Group, g.State, g.Error = queueOf(name), groupOf(name), states[state], string(text)
+	if id != 0 {
+		g.Head = jobID(created, salt, id)
+	}
+	if state == dead {
+		g.DiedAt = fromMicros(ended)
+	}
+	return g, name, err
 }
 
-// Regroup is not supported yet.
-func (s *Store) Regroup(context.Context, string, string) (string, error) {
-	return "", unsupported("Regroup")
+// SkipHead implements [storage.Grouper].
+func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.ID, err error) {
+	if err := s.enter(ctx); err != nil {
+		return id, err
+	}
+	defer s.leave()
+	name := groupKey(queue, group)
+	sc := s.scopes(time.Time{})
+	sc.leaving[name] = 1
+	err = s.inTransaction(ctx, func(b *pgx.Batch) {
+		sc.reset()
+		sc.load(b)
+		id = storage.ID{}
+		each(b, func(in pgx.CollectableRow) error {
+			var key, created int64
+			var salt int32
+			err := in.Scan(&key, &salt, &created)
+			id = jobID(created, salt, key)
+			return err
+		}, sqlHead, name)
+	}, func() (*pgx.Batch, error) {
+		if id.IsZero() {
+			return nil, nil
+		}
+		if g := sc.groups[name]; g.members {
+			g.Note(rules.Blocks, rules.Member{Job: id.Key()})
+		}
+		if err := sc.settle(name); err != nil {
+			return nil, err
+		}
+		b, d := &pgx.Batch{}, sums{}
+		b.Queue(sqlSkip, id.Key())
+		sc.write(b, d)
+		s.count(b, d)
+		return b, nil
+	})
+	if err == nil && id.IsZero() {
+		err = storage.ErrNotFound
+	}
+	return id, err
+}
+
+// regroupStep is how many groups one step of Regroup changes, regroupMost how many members it
+// lets in or blocks, but for those of the last group, and regroupWalk how many members with a
+// place it counts, to find groups that have too many.
+const (
+	regroupStep = 100
+	regroupMost = 250
+	regroupWalk = 5000
+)
+
+// regrouping is a step of Regroup.
+type regrouping struct {
+	s     *Store
+	queue string
+	from  string // groups after this one
+	due   int64  // see sqlRegroupDue
+	names []string
+	end   string // the last group that was looked at; empty: all were
+}
+
+// Regroup implements [storage.Grouper].
+func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, err error) {
+	if err := s.enter(ctx); err != nil {
+		return "", err
+	}
+	defer s.leave()
+	err = s.runTold(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		r := &regrouping{s: s, queue: queue, from: queue + " " + after}
+		b := &pgx.Batch{}
+		b.Queue(sqlBegin)
+		b.Queue(sqlLockSettings)
+		s.readNew(b)
+		r.look(b)
+		if err := part(ctx, c, b); err != nil {
+			return err
+		}
+		if next = ""; r.due == 0 && after == "" {
+			return part(ctx, c, end())
+		}
+		sc := s.scopes(time.Time{})
+		sc.anew = true
+		for _, name := range r.names {
+			sc.leaving[name] = 1
+		}
+		if len(r.names) > 0 {
+			b = &pgx.Batch{}
+			sc.load(b)
+			if err := part(ctx, c, b); err != nil {
+				return err
+			}
+		}
+		b = &pgx.Batch{}
+		var err error
+		if next, err = r.settle(sc); err != nil {
+			return err
+		}
+		d := sums{}
+		sc.write(b, d)
+		s.count(b, d)
+		switch {
+		case next == "" && (after == "" || r.due == 2):
+			b.Queue(sqlRegroupAs, queue, 0)
+		case next != "" && after == "" && r.due == 1:
+			b.Queue(sqlRegroupAs, queue, 2)
+		}
+		b.Queue(sqlRegrouped, queue)
+		b.Queue(sqlCommit)
+		return s.commit(ctx, c, b)
+	})
+	return next, err
+}
+
+// look queues the reading of what a step is about.
+func (r *regrouping) look(b *pgx.Batch) {
+	most := r.queue + "!"
+	each(b, func(in pgx.CollectableRow) error { return in.Scan(&r.due) }, sqlRegroup, r.queue)
+	crowd := map[string]int64{}
+	var last, before string
+	var limit int64
+	all := 0
+	each(b, func(in pgx.CollectableRow) error {
+		var name string
+		err := in.Scan(&name, &limit)
+		if name != last {
+			last, before = name, last
+		}
+		crowd[name]++
+		if crowd[name] == limit+1 {
+			r.names = append(r.names, name)
+		}
+		if all++; all == regroupWalk { // the last group is looked at again, unless it is all there was
+			if r.end = before; before == "" {
+				r.end = last
+			}
+		}
+		return err
+	}, sqlHeldPlaces, r.from, most, r.queue, regroupWalk)
+	each(b, func(in pgx.CollectableRow) error {
+		var name string
+		err := in.Scan(&name)
+		r.names = append(r.names, name)
+		return err
+	}, sqlNextWaiting, r.from, most, regroupStep)
+	b.Queue(sqlNothing).Query(func(rows pgx.Rows) error {
+		rows.Close()
+		slices.Sort(r.names)
+		r.names = slices.Compact(r.names)
+		if r.end != "" {
+			r.names = slices.DeleteFunc(r.names, func(name string) bool { return name > r.end })
+		}
+		if len(r.names) >= regroupStep {
+			r.names = r.names[:regroupStep]
+			r.end = r.names[regroupStep-1]
+		}
+		return rows.Err()
+	})
+}
+
+// settle settles the groups, and returns the name of the last one if there may be others.
+func (r *regrouping) settle(sc *scopes) (next string, err error) {
+	for i, name := range r.names {
+		if err := sc.settle(name); err != nil {
+			return "", err
+		}
+		if sc.moved >= regroupMost && i < len(r.names)-1 {
+			return groupOf(name), nil
+		}
+	}
+	return groupOf(r.end), nil
 }

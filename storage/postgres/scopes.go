@@ -112,6 +112,7 @@ type scopes struct {
 	ids     []int64 // for jobs that enter
 	first   int64   // of those
 	changed bool
+	moved   int // members that were let in or blocked
 }
 
 // row is a live job that a transaction has read or inserts, as its decisions leave it.
@@ -303,7 +304,7 @@ func (sc *scopes) reset() {
 	clear(sc.groups)
 	clear(sc.rows)
 	clear(sc.others)
-	sc.touched, sc.leave, sc.pass, sc.ids, sc.first, sc.changed = nil, nil, nil, nil, 0, false
+	sc.touched, sc.leave, sc.pass, sc.ids, sc.first, sc.changed, sc.moved = nil, nil, nil, nil, 0, false, 0
 }
 
 // next returns a key for a job that enters.

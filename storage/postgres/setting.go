@@ -17,10 +17,16 @@ const (
 	sqlGeneration = `UPDATE errand_meta SET settings = settings + 1`
 	sqlSet        = `INSERT INTO errand_setting AS o (queue, kind, name, value) SELECT $1, $2, name, value FROM unnest($3::text[], $4::bigint[]) f(name, value)
 ON CONFLICT (queue, kind, name) DO UPDATE SET value = excluded.value`
+	// A setting without a name says that the groups of a queue are to be settled anew: 1 since
+	// it was set, 2 once a Regroup has begun since. $2 and $3 are what is about to be set.
+	sqlRegroupDue = `INSERT INTO errand_setting AS o (queue, kind, name, value) SELECT $1, '', '', 1
+FROM unnest($2::text[], $3::bigint[]) f(name, value) LEFT JOIN errand_setting s ON s.queue = $1 AND s.kind = '' AND s.name = f.name
+WHERE f.name IN ('group_limit', 'dead_head') AND coalesce(s.value, 0) <> f.value LIMIT 1
+ON CONFLICT (queue, kind, name) DO UPDATE SET value = excluded.value`
 	sqlUnset = `DELETE FROM errand_setting WHERE queue = $1 AND kind = $2 AND name = ANY($3::text[])`
 	// One row at least if the generation is another than $1, else none.
 	sqlSettings = `SELECT g.settings, coalesce(s.queue, ''), coalesce(s.kind, ''), coalesce(s.name, ''), coalesce(s.value, 0)
-FROM errand_meta g LEFT JOIN errand_setting s ON true WHERE g.settings <> $1::bigint`
+FROM errand_meta g LEFT JOIN errand_setting s ON s.name <> '' WHERE g.settings <> $1::bigint`
 )
 
 // settingsSeen are the settings as the Store has read them last. A call that obeys them reads
@@ -85,9 +91,10 @@ func (s *Store) Configure(ctx context.Context, lane storage.Lane, set storage.Se
 		return err
 	}
 	defer s.leave()
-	var names, unset []string
-	var values []int64
+	var all, names, unset []string
+	var every, values []int64
 	for _, name := range slices.Sorted(maps.Keys(set)) {
+		all, every = append(all, string(name)), append(every, set[name])
 		if set[name] == 0 {
 			unset = append(unset, string(name))
 			continue
@@ -97,6 +104,9 @@ func (s *Store) Configure(ctx context.Context, lane storage.Lane, set storage.Se
 	return s.runTold(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(sqlGeneration)
+		if lane.Queue != "" && lane.Kind == "" {
+			b.Queue(sqlRegroupDue, lane.Queue, all, every)
+		}
 		if len(names) > 0 {
 			b.Queue(sqlSet, lane.Queue, lane.Kind, names, values)
 		}
