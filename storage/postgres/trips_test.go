@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -148,7 +150,7 @@ func TestStore_RoundTrips(t *testing.T) {
 		}
 		took("failures that other jobs follow, and leasing", 3)
 		exchange(storage.Exchange{Finish: []storage.Finish{{Lease: leased[0].Lease, Outcome: storage.OutcomeRetry}}, Wants: []storage.Want{want(1, "b")}})
-		took("a failure, and leasing", 2)
+		took("a failure under a lease that the Store does not know, and leasing", 3)
 
 		// Others add a lane, and jobs that go first.
 		enqueue(other, newJobs(1, "a", string(rune('k'+n%2))))
@@ -166,5 +168,95 @@ func TestStore_RoundTrips(t *testing.T) {
 		if n := c.take(); n > 4 {
 			t.Errorf("an exchange with several wants takes %d round trips, want at most 4", n)
 		}
+	}
+	scopedTrips(t, s, &c, took)
+}
+
+// scopedTrips counts the round trips of calls about unique keys and groups.
+func scopedTrips(t *testing.T, s *postgres.Store, c *trips, took func(what string, want int)) {
+	lane := func(queue string) []storage.Want {
+		return []storage.Want{{Queues: []string{queue}, Kinds: []string{"k"}, N: 300}}
+	}
+	jobs := func(n int, queue string, change func(i int, j *storage.NewJob)) []storage.NewJob {
+		all := newJobs(n, queue, "k")
+		for i := range all {
+			change(i, &all[i])
+		}
+		return all
+	}
+	enqueue := func(what string, all []storage.NewJob) []storage.Enqueued {
+		t.Helper()
+		out, err := s.Enqueue(t.Context(), now, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		took(what, 2)
+		return out
+	}
+	exchange := func(what string, want int, at time.Time, x storage.Exchange, leased int) []storage.Leased {
+		t.Helper()
+		x.LeaseDuration = time.Minute
+		res, err := s.Exchange(t.Context(), at, x)
+		if err != nil || len(res.Leased) != leased {
+			t.Fatalf("%s: %d were leased, want %d: %v", what, len(res.Leased), leased, err)
+		}
+		took(what, want)
+		return res.Leased
+	}
+	end := func(all []storage.Leased, as storage.Outcome) (x storage.Exchange) {
+		for _, l := range all {
+			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: as, Reason: storage.ReasonPermanent})
+		}
+		return x
+	}
+	if err := s.Configure(t.Context(), storage.Lane{Queue: "pairs"}, storage.Settings{storage.SettingGroupLimit: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for _, queue := range []string{"pairs", "keys", "ones"} {
+		if _, err := s.Enqueue(t.Context(), now, newJobs(1, queue, "k")); err != nil { // so that the lane is known
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []int{1, 100} {
+		c.take()
+		keyed := func(i int, j *storage.NewJob) {
+			j.Unique, j.Conflict = fmt.Sprint("key ", n, i), &storage.Conflict{Mode: storage.Replace}
+		}
+		enqueue("Enqueue with keys", jobs(n, "keys", keyed))
+		out := enqueue("Enqueue with keys that others have", jobs(n, "keys", keyed))
+		if !out[n-1].Replaced {
+			t.Errorf("a job with a key was not replaced: %+v", out[n-1])
+		}
+		wants := storage.Exchange{Wants: lane("keys")}
+		leased := exchange("leasing jobs with keys", 1, now, wants, n+n%2)
+		x := end(leased, storage.OutcomeDone)
+		if n > 1 {
+			x.Finish[0].Then = jobs(2, "keys", keyed)
+		}
+		exchange("ending jobs with keys", 2, now, x, 0)
+
+		members := func(_ int, j *storage.NewJob) { j.Group = fmt.Sprint("group ", n) }
+		enqueue("Enqueue with a group", jobs(3, "ones", members))
+		x = end(exchange("leasing a member", 1, now, storage.Exchange{Wants: lane("ones")}, 1+n%2), storage.OutcomeDone)
+		x.Wants = lane("ones")
+		x = end(exchange("ending a member, and leasing the next", 2, now, x, 1), storage.OutcomeRetry)
+		x.Wants = lane("ones")
+		x = end(exchange("putting a member back, and leasing it again", 2, now, x, 1), storage.OutcomeDead)
+		exchange("a member dies", 2, now, x, 0)
+
+		later := jobs(3, "pairs", func(_ int, j *storage.NewJob) { j.Group, j.Delay = fmt.Sprint("group ", n), time.Second })
+		enqueue("Enqueue of members that are due later", later)
+		x = end(exchange("members are due", 3, now.Add(time.Second), storage.Exchange{Wants: lane("pairs")}, 3), storage.OutcomeDone)
+		exchange("members end", 2, now.Add(time.Second), x, 0)
+		if _, err := s.Cancel(t.Context(), now, out[0].ID, storage.Retention{}); !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("cancelling a job that is gone returned %v", err)
+		}
+		c.take()
+		out = enqueue("Enqueue of one", jobs(1, "keys", func(_ int, j *storage.NewJob) { j.Unique = "one" }))
+		c.take()
+		if _, err := s.Cancel(t.Context(), now, out[0].ID, storage.Retention{}); err != nil {
+			t.Error(err)
+		}
+		took("cancelling a job with a key", 4)
 	}
 }
