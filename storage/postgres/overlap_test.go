@@ -185,11 +185,7 @@ func TestStore_OverlappingDeadlock(t *testing.T) {
 			t.Errorf("extending returned %v, %v", res.Extended, err)
 		}
 	})
-	for waits := false; !waits; { // until it has the one and waits for the other
-		if err := d.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks l WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(l.pid)))`).Scan(&waits); err != nil {
-			t.Fatal(err)
-		}
-	}
+	d.waits() // it has the one, and waits for the other
 	d.exec(lock, a.Key)
 	d.exec("COMMIT")
 	wg.Wait()
