@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 // What tests look at.
@@ -75,4 +77,42 @@ func OpenBy(ctx context.Context, dsn string, o *Options, wrap func(Dial) Dial) (
 	return open(ctx, dsn, o, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.DialFunc = pgconn.DialFunc(wrap(Dial(cfg.ConnConfig.DialFunc)))
 	})
+}
+
+// Rows calls fn in a transaction, which is undone.
+func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
+	return s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		b := &pgx.Batch{}
+		b.Queue(sqlBegin)
+		if err := part(ctx, c, b); err != nil {
+			return err
+		}
+		if err := fn(&loading{s.scopes(time.Time{}), ctx, c}); err != nil {
+			return err
+		}
+		return part(ctx, c, end())
+	})
+}
+
+// loading are Rows that are loaded when a rule asks for that, and not by the call before.
+type loading struct {
+	*scopes
+	ctx context.Context
+	c   *pgx.Conn
+}
+
+func (l *loading) Load(n rules.Need) error {
+	if len(l.groups) > 0 {
+		return l.scopes.Load(n)
+	}
+	for _, name := range n.Groups {
+		l.leaving[name] = 1
+	}
+	l.anew = n.Anew
+	b := &pgx.Batch{}
+	l.load(b)
+	if err := part(l.ctx, l.c, b); err != nil {
+		return err
+	}
+	return l.scopes.Load(n)
 }

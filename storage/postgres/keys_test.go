@@ -8,11 +8,11 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// waits waits until a session waits for the one of d.
+// waits waits until a session waits for the lock of another.
 func (d *db) waits() {
 	d.t.Helper()
 	for waits := false; !waits; {
-		const text = `SELECT EXISTS (SELECT FROM pg_locks l WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(l.pid)))`
+		const text = `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)`
 		if err := d.conn.QueryRow(d.t.Context(), text).Scan(&waits); err != nil {
 			d.t.Fatal(err)
 		}

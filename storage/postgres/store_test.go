@@ -112,8 +112,8 @@ func (d *db) kill(s *postgres.Store) {
 	}
 }
 
-// rules are queries that find what must not be, each with what that is.
-var rules = map[string]string{
+// faults are queries that find what must not be, each with what that is.
+var faults = map[string]string{
 	"a job in two tables": `SELECT id FROM (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead) j
 GROUP BY id HAVING count(*) > 1`,
 	"a number that is not the count": `SELECT coalesce(lane, 0) FROM
@@ -147,7 +147,7 @@ func (d *db) Bounds() storagetest.Bounds {
 
 func (d *db) Invariants(t testing.TB) {
 	t.Helper()
-	for what, text := range rules {
+	for what, text := range faults {
 		rows, err := d.conn.Query(context.Background(), text)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
@@ -293,3 +294,8 @@ func (s *Store) InsertAndRead(r JobRow) (got [3]int64, err error) {
 // OnView has a Store that only reads call functions before it opens a connection, and
 // after a read, before it looks whether the file has changed meanwhile.
 func (s *Store) OnView(before, after func()) { s.view.before, s.view.after = before, after }
+
+// Rows calls fn in a transaction.
+func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
+	return s.submit(ctx, &request{ends: true, run: func(t *tx) error { return fn(groupRows{t}) }})
+}

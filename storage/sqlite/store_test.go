@@ -12,6 +12,8 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
+	"github.com/errandq/errand/storage/internal/rules/rowstest"
 	"github.com/errandq/errand/storage/sqlite"
 	"github.com/errandq/errand/storage/storagetest"
 )
@@ -54,6 +56,15 @@ func TestStore_RandomHistories(t *testing.T) {
 //errand:shows [contract] | | calls of several instances at the same time, in any order
 func TestStore_Overlapping(t *testing.T) {
 	storagetest.RunOverlapping(t, func(t *testing.T) storagetest.DB { return newDB(t, nil) }, 20)
+}
+
+func TestStore_Rows(t *testing.T) {
+	rowstest.Run(t, func(t *testing.T) rowstest.DB { return newDB(t, nil) })
+}
+
+// Rows is for rowstest.
+func (d *db) Rows(s storage.Store, fn func(rules.Rows) error) error {
+	return s.(*sqlite.Store).Rows(d.t.Context(), fn)
 }
 
 // db is a file under test. Instances of one process stand for several: each
