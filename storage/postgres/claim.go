@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -19,7 +20,7 @@ n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VAL
 SELECT ` + leasedColumns + ` FROM u`
 
 const leasedColumns = `id, token, previous, lane, salt, priority, created_at, due_at, timeout, attempt, retry, crashes, snoozes, doubt IS NOT NULL, policy, headers, args,
-  coalesce(unique_key, ''::bytea), coalesce(group_key, '')`
+  CASE WHEN unique_key IS NOT NULL OR group_key IS NOT NULL THEN convert_to(coalesce(group_key, ''), 'UTF8') || '\x00'::bytea || coalesce(unique_key, '') END`
 
 // What both ways to find ready jobs have: the heads of lanes $1, at most $4 of each. Each
 // lane is read by its own range of the index. Nothing is found if a lane was added
@@ -189,11 +190,10 @@ func (c *claim) rows(end func()) func(rows pgx.Rows) error {
 func (s *Store) scanLeased(row pgx.CollectableRow, more ...any) (l storage.Leased, err error) {
 	var lane, salt int32
 	var created, due, timeout int64
-	var key []byte
-	var group string
+	var has []byte // the group, a zero byte and the key; nil for most jobs
 	err = row.Scan(append([]any{
 		&l.Key, &l.Token, &l.Previous, &lane, &salt, &l.Priority, &created, &due, &timeout,
-		&l.Attempt, &l.Retry, &l.Crashes, &l.Snoozes, &l.WriteStart, &l.Policy, &l.Headers, &l.Args, &key, &group,
+		&l.Attempt, &l.Retry, &l.Crashes, &l.Snoozes, &l.WriteStart, &l.Policy, &l.Headers, &l.Args, &has,
 	}, more...)...)
 	if err != nil {
 		return l, err
@@ -203,8 +203,9 @@ func (s *Store) scanLeased(row pgx.CollectableRow, more ...any) (l storage.Lease
 		return l, fmt.Errorf("%w: lane %d of job %d is newer than those that are known", storage.ErrStale, lane, l.Key)
 	}
 	l.ID, l.Queue, l.Kind = jobID(created, salt, l.Key), name.Queue, name.Kind
-	l.Group = groupOf(group)
-	s.besides.note(l.Token, beside{string(key), group})
+	group, key, _ := bytes.Cut(has, []byte{0})
+	l.Group = groupOf(string(group))
+	s.besides.note(l.Token, beside{string(key), string(group)})
 	l.CreatedAt, l.DueAt, l.Timeout = fromMicros(created), fromMicros(due), fromLength(timeout)
 	return l, nil
 }
