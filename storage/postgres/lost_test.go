@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,14 +81,14 @@ var mark = postgres.MarkName()
 type frail struct {
 	net.Conn
 	of   *losing
-	deaf bool
+	deaf atomic.Bool
 }
 
 // Write sends p, or loses it on its way. Nobody notices yet.
 func (c *frail) Write(p []byte) (int, error) {
 	cut, arrives := c.of.cuts(p)
 	if cut {
-		c.deaf = true
+		c.deaf.Store(true)
 		if !arrives {
 			return len(p), c.Close()
 		}
@@ -98,7 +99,7 @@ func (c *frail) Write(p []byte) (int, error) {
 // Read returns nothing from a connection that is cut off. It waits for the end of what the
 // server answers: then that has done what it was asked for.
 func (c *frail) Read(p []byte) (int, error) {
-	if !c.deaf {
+	if !c.deaf.Load() {
 		return c.Conn.Read(p)
 	}
 	head := make([]byte, 5)
