@@ -497,9 +497,9 @@ func TestStart_Company(t *testing.T) {
 		}
 		p := r.another()
 		p.unmarked()
-		calls := 0
+		var calls atomic.Int64
 		p.handle("k", func(ctx context.Context, _ *storage.Leased) error {
-			if calls++; calls == 1 {
+			if calls.Add(1) == 1 {
 				return nil
 			}
 			<-ctx.Done()
@@ -507,8 +507,8 @@ func TestStart_Company(t *testing.T) {
 		})
 		p.start()
 		pass(time.Second)
-		if calls != 1+4 || p.starts() != 1 {
-			t.Errorf("%d suspects ran together, and %d starts were written; want 4 and 1", calls-1, p.starts())
+		if n := calls.Load(); n != 1+4 || p.starts() != 1 {
+			t.Errorf("%d suspects ran together, and %d starts were written; want 4 and 1", n-1, p.starts())
 		}
 		p.db.Kill(p.store.Store)
 		again := r.another()
