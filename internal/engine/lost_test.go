@@ -257,6 +257,7 @@ func TestLost_Completion(t *testing.T) {
 					runs := 0
 					r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
 						if runs++; runs == 1 {
+							time.Sleep(time.Second) // of the bubble: a call of the loop could be the one that is lost
 							r.db.Lose(r.own, commits, calls)
 						}
 						err := engine.AttemptOf(ctx).Finish(ctx, r.own.(storage.TxEnqueuer), func(any) error { return nil })

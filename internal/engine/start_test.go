@@ -322,8 +322,11 @@ func TestStart_LostMeanwhile(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				s := r.unmarked()
 				r.cfg.Concurrency = 1
+				var mu sync.Mutex
 				var called []storage.ID
 				r.handle("k", func(_ context.Context, job *storage.Leased) error {
+					mu.Lock()
+					defer mu.Unlock()
 					called = append(called, job.ID)
 					return nil
 				})
@@ -336,9 +339,12 @@ func TestStart_LostMeanwhile(t *testing.T) {
 				other := r.enqueue("k", 1)[0]
 				pass(time.Second)
 				if name == "lost" {
-					if r.wantState(other, storage.Done, storage.Counters{Attempt: 1}); !slices.Equal(called, []storage.ID{other}) {
+					r.wantState(other, storage.Done, storage.Counters{Attempt: 1})
+					mu.Lock()
+					if !slices.Equal(called, []storage.ID{other}) {
 						t.Errorf("the handler was called for %v, want %v", called, other)
 					}
+					mu.Unlock()
 				}
 				pass(time.Minute)
 				r.wantState(other, storage.Done, storage.Counters{Attempt: 1})
@@ -485,60 +491,6 @@ func TestStart_Suspects(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Suspects of a kind that is trusted run together. If their process dies, that counts as a
-// crash for none, and they run one by one.
-func TestStart_Company(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		ids := r.cutOff("k", 5)
-		for range 2 {
-			r.diesWith("k", 5, true)
-		}
-		p := r.another()
-		p.unmarked()
-		var calls atomic.Int64
-		p.handle("k", func(ctx context.Context, _ *storage.Leased) error {
-			if calls.Add(1) == 1 {
-				return nil
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		p.start()
-		pass(time.Second)
-		if n := calls.Load(); n != 1+4 || p.starts() != 1 {
-			t.Errorf("%d suspects ran together, and %d starts were written; want 4 and 1", n-1, p.starts())
-		}
-		p.db.Kill(p.store.Store)
-		again := r.another()
-		again.unmarked()
-		again.handle("other", func(context.Context, *storage.Leased) error { return nil })
-		again.start() // recovers them, and runs none
-		pass(10 * time.Second)
-		_ = again.stop()
-		done := 0
-		for _, id := range ids {
-			if r.job(id).State == storage.Done {
-				done++
-				continue
-			}
-			r.wantState(id, storage.Ready, storage.Counters{Attempt: 4, Crashes: 2})
-		}
-		r.unmarked()
-		run, most := atATime(time.Second)
-		r.handle("k", run)
-		r.start()
-		pass(time.Minute)
-		for _, id := range ids {
-			if rec := r.job(id); rec.State != storage.Done {
-				t.Errorf("job is %s %+v", rec.State, rec.Counters)
-			}
-		}
-		if n := most(); done != 1 || n != 1 {
-			t.Errorf("%d were done before, and then %d ran at a time; want 1 and 1", done, n)
-		}
-	})
 }
 
 // A job that may have crashed is in no call with others.
