@@ -171,7 +171,7 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 	return true
 }
 
-// hand gives a runner an attempt that was paid for.
+// hand starts an attempt that was paid for on a runner.
 func (l *loop) hand(a *attempt, now time.Time) {
 	a.heeded, a.watched = l.ready.holds.heeded, l.ready.watched
 	ctx, cancel := context.WithCancelCause(l.runners.ctx)

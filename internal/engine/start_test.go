@@ -195,7 +195,7 @@ func TestStart_LostAnswers(t *testing.T) {
 	})
 }
 
-// A worker that is stopped while starts are written gives the jobs back, whose handlers were
+// A worker that is stopped while starts are written returns the jobs whose handlers were
 // not called. It does so also if the answer is lost.
 func TestStart_Shutdown(t *testing.T) {
 	for name, lost := range map[string]int32{"answered": 0, "lost": 1, "lost before": 1000} {
@@ -570,5 +570,61 @@ func TestStart_Poison(t *testing.T) {
 			t.Errorf("%d starts were written for %d jobs", starts, len(ids))
 		}
 		synctest.Wait()
+	})
+}
+
+// Suspects of a kind that is trusted run together. If their process dies, that counts as a
+// crash for none, and they run one by one.
+func TestStart_Company(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		ids := r.cutOff("k", 5)
+		for range 2 {
+			r.diesWith("k", 5, true)
+		}
+		p := r.another()
+		p.unmarked()
+		var calls atomic.Int64
+		p.handle("k", func(ctx context.Context, _ *storage.Leased) error {
+			if calls.Add(1) <= int64(p.starts()) { // it runs alone
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		p.start()
+		pass(time.Second)
+		// The turnstile may let one more run alone before the success of the first is noted.
+		alone := p.starts()
+		if n := int(calls.Load()); n != 5 || alone < 1 || alone > 3 {
+			t.Errorf("%d of 5 suspects ran, %d of them alone; want 1 to 3", n, alone)
+		}
+		p.db.Kill(p.store.Store)
+		again := r.another()
+		again.unmarked()
+		again.handle("other", func(context.Context, *storage.Leased) error { return nil })
+		again.start() // recovers them, and runs none
+		pass(10 * time.Second)
+		_ = again.stop()
+		done := 0
+		for _, id := range ids {
+			if r.job(id).State == storage.Done {
+				done++
+				continue
+			}
+			r.wantState(id, storage.Ready, storage.Counters{Attempt: 4, Crashes: 2})
+		}
+		r.unmarked()
+		run, most := atATime(time.Second)
+		r.handle("k", run)
+		r.start()
+		pass(time.Minute)
+		for _, id := range ids {
+			if rec := r.job(id); rec.State != storage.Done {
+				t.Errorf("job is %s %+v", rec.State, rec.Counters)
+			}
+		}
+		if n := most(); done != alone || n != 1 {
+			t.Errorf("%d were done before, and then %d ran at a time; want %d and 1", done, n, alone)
+		}
 	})
 }

@@ -60,9 +60,9 @@ type suspects struct {
 // a kind has ended well the others of the kind run together: most likely somebody
 // had killed the process. One of them may be to blame all the same, and nobody
 // would know which. So a death in company counts as a crash for none, see
-// [attempt.run], and no start of theirs is written. But it makes them run one by one again: those that were running,
-// see [cutOff], and all others of the kind in a process that knows of the death,
-// see [suspects.distrust].
+// [attempt.run], and no start of theirs is written. But it makes them run one by one
+// again: those that were running, see [cutOff], and all others of the kind in a process
+// that knows of the death, see [suspects.distrust].
 func (l *loop) startSuspects(now time.Time) {
 	l.ready.suspects.tryAt = time.Time{}
 	for len(l.ready.suspects.waiting) > 0 && l.runners.free() > 0 && now.Before(l.ready.suspects.waiting[0].safe) {

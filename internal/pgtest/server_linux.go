@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -122,11 +121,7 @@ func (s *Instance) start(bin string, settings []string) error {
 	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(access), 0o666); err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(s.dir, "log"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }()
+	log := &journal{ready: make(chan struct{})}
 	s.cmd = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", s.dir)
 	for _, setting := range append(settings, "listen_addresses=", "logging_collector=off") {
 		s.cmd.Args = append(s.cmd.Args, "-c", setting)
@@ -153,15 +148,15 @@ func (s *Instance) start(bin string, settings []string) error {
 	if err := <-started; err != nil {
 		return err
 	}
-	if err := s.create(); err != nil {
+	if err := s.create(log); err != nil {
 		s.Stop()
 		return err
 	}
 	return nil
 }
 
-// owner returns as whom the server runs: initdb refuses root. It gives that user the
-// directory.
+// owner returns the user as whom the server runs: initdb refuses root. The directory becomes that
+// user's.
 func (s *Instance) owner() (*syscall.SysProcAttr, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -183,22 +178,47 @@ func (s *Instance) owner() (*syscall.SysProcAttr, error) {
 }
 
 // create waits until the server answers, and creates the database.
-func (s *Instance) create() error {
-	ctx := context.Background()
-	for {
-		conn, err := pgx.Connect(ctx, fmt.Sprintf("host=%s user=%s dbname=postgres", s.dir, superuser))
-		if err == nil {
-			_, err = conn.Exec(ctx, "CREATE DATABASE "+database)
-			return errors.Join(err, conn.Close(ctx))
-		}
-		select {
-		case <-s.done:
-			log, _ := fs.ReadFile(os.DirFS(s.dir), "log")
-			return fmt.Errorf("postgres ended: %w: %s", s.end, bytes.TrimSpace(log))
-		default:
-			time.Sleep(5 * time.Millisecond)
-		}
+func (s *Instance) create(log *journal) error {
+	select {
+	case <-s.done:
+		return fmt.Errorf("postgres ended: %w: %s", s.end, bytes.TrimSpace(log.text()))
+	case <-log.ready:
 	}
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, fmt.Sprintf("host=%s user=%s dbname=postgres", s.dir, superuser))
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+database)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// journal is what a server logs, until it accepts connections.
+type journal struct {
+	ready chan struct{} // closed then
+
+	mu  sync.Mutex
+	all []byte
+	is  bool // ready
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.is {
+		return len(p), nil
+	}
+	j.all = append(j.all, p...)
+	if j.is = bytes.Contains(j.all, []byte("ready to accept connections")); j.is {
+		close(j.ready)
+	}
+	return len(p), nil
+}
+
+func (j *journal) text() []byte {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.all
 }
 
 var stopping sync.Mutex

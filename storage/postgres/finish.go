@@ -253,9 +253,9 @@ func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d 
 			state = scheduled
 		}
 		if !fin.DueAt.IsZero() {
-			at = due(fin.DueAt)
+			at = rules.Due(fin.DueAt)
 		} else if !e.KeepPlace {
-			at = due(f.now)
+			at = rules.Due(f.now)
 		}
 		r := &row{id: fin.Key, lane: h.lane, group: h.group, role: h.role, was: running, state: state, due: at, Counters: e.Counters(h.counters)}
 		f.back = append(f.back, puttingBack{r, f.fails(fin), !e.KeepCrashes})

@@ -91,7 +91,7 @@ func (sc *scopes) rule(name string) rules.GroupRule {
 	return rules.GroupRuleOf(sc.set[storage.Lane{Queue: queueOf(name)}])
 }
 
-// join gives a new job its role in its group.
+// join sets the role of a new job in its group.
 func (sc *scopes) join(r *row) error {
 	if err := sc.settleNow(r.group); err != nil {
 		return err

@@ -85,7 +85,7 @@ type untold struct {
 	took   []storage.Reclaimed
 }
 
-// begin gives a call its number.
+// begin returns the number of a new call.
 func (c *calls) begin() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

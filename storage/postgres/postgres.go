@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"strings"
 	"sync"
@@ -160,15 +159,6 @@ func (s *Store) Close() error {
 
 // micros returns t in whole microseconds, of a fraction what is below it.
 func micros(t time.Time) int64 { return t.UnixMicro() }
-
-// due returns a due time in whole microseconds, a fraction rounded up.
-func due(t time.Time) int64 {
-	us := t.UnixMicro()
-	if t.Nanosecond()%1000 != 0 && us < math.MaxInt64 {
-		us++
-	}
-	return us
-}
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
 

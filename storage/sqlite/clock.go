@@ -10,6 +10,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -96,7 +97,7 @@ func (s *Store) StepClock(ctx context.Context, now time.Time, after int64) (next
 func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	at := micros(now)
 	t.at, t.meta.clock = min(t.at, at), min(t.meta.clock, at)
-	held, err := t.execCount(sqlShiftHolds, at, dueMicros(now))
+	held, err := t.execCount(sqlShiftHolds, at, rules.Due(now))
 	if err != nil {
 		return 0, err
 	}
@@ -111,7 +112,7 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	case !errors.Is(err, sql.ErrNoRows):
 		return 0, err
 	}
-	if _, err := t.apply(&delta{change: setEarly, low: after, high: end, at: at, up: dueMicros(now)}); err != nil {
+	if _, err := t.apply(&delta{change: setEarly, low: after, high: end, at: at, up: rules.Due(now)}); err != nil {
 		return 0, err
 	}
 	if err := t.shiftWindows(now, after, end); err != nil {

@@ -126,7 +126,7 @@ func bound(t time.Time) int64 {
 	case t.Before(time.UnixMicro(math.MinInt64)):
 		return math.MinInt64
 	}
-	return dueMicros(t)
+	return rules.Due(t)
 }
 
 // chosen is a job that a step is about.

@@ -228,7 +228,7 @@ func (t *tx) moveCause(r *jobRow) error {
 	return err
 }
 
-// editArgs gives a row other args, and notes those that the job had, unless args is nil or
+// editArgs replaces the args of a row, and notes those that the job had, unless args is nil or
 // the same. It reports whether they are others.
 func (t *tx) editArgs(now time.Time, r *jobRow, args []byte) (bool, error) {
 	if args == nil {

@@ -156,15 +156,15 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 func dueTime(now time.Time, created int64, j *storage.NewJob) (state stateCode, at, delay int64) {
 	switch {
 	case j.Conflict != nil && j.Conflict.Mode == storage.Debounce:
-		at = dueMicros(now.Add(j.Conflict.Quiet))
+		at = rules.Due(now.Add(j.Conflict.Quiet))
 		return scheduled, at, at - created
 	case j.Delay > 0:
-		at = dueMicros(now.Add(j.Delay))
+		at = rules.Due(now.Add(j.Delay))
 		return scheduled, at, at - created
 	case j.DueAt.After(now):
-		return scheduled, dueMicros(j.DueAt), 0
+		return scheduled, rules.Due(j.DueAt), 0
 	case !j.DueAt.IsZero():
-		return ready, dueMicros(j.DueAt), 0
+		return ready, rules.Due(j.DueAt), 0
 	}
 	return ready, created, 0
 }

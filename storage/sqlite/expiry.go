@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -205,7 +206,7 @@ func (t *tx) settleWindows(now time.Time, x *storage.Exchange) error {
 	for _, base := range all {
 		if err == nil && base == 0 {
 			t.meta.gen++
-			_, err = t.exec(sqlSettleEpochs, dueMicros(now))
+			_, err = t.exec(sqlSettleEpochs, rules.Due(now))
 		}
 	}
 	return err
@@ -433,7 +434,7 @@ func (t *tx) beginAnew(now time.Time, r *jobRow, doubtful bool) error {
 			return err
 		}
 	}
-	o.begin(dueMicros(now), r.DueAt, r.Delay > 0, epoch)
+	o.begin(rules.Due(now), r.DueAt, r.Delay > 0, epoch)
 	_, err = t.exec(sqlSetWindows, r.ID, o.Since, o.StartBy, o.Deadline, o.Epoch)
 	return err
 }
@@ -445,7 +446,7 @@ func (t *tx) shiftWindows(now time.Time, after, end int64) error {
 	if err != nil || !windowed {
 		return err
 	}
-	at := dueMicros(now)
+	at := rules.Due(now)
 	if len(all) > 0 {
 		n, err := t.execCount(sqlShiftEpochs, at)
 		if err != nil {

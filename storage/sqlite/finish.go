@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -39,7 +40,7 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep
 	var r jobRow
 	d := delta{change: setBack, was: &facts{ID: f.Key, Token: f.Token, State: running}, row: &r, effect: e, stays: f.Stays, tell: ownWorkers}
 	if r.State, r.DueAt = ready, at; !f.DueAt.IsZero() {
-		r.DueAt, d.effect.KeepPlace = dueMicros(f.DueAt), false
+		r.DueAt, d.effect.KeepPlace = rules.Due(f.DueAt), false
 		if f.DueAt.After(now) {
 			r.State, r.Delay = scheduled, r.DueAt-at
 		}

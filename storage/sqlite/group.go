@@ -81,7 +81,7 @@ func (t *tx) groupRule(key string) (rules.GroupRule, error) {
 	return rules.GroupRuleOf(all[storage.Lane{Queue: queue}]), err
 }
 
-// join gives a new job its role in its group, and its state. It has the highest key.
+// join sets the role of a new job in its group, and its state. It has the highest key.
 // Others may have to be let in once it is there.
 func (t *tx) join(r *jobRow) (others bool, err error) {
 	key := r.option.GroupKey

@@ -13,6 +13,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -275,11 +276,11 @@ func (t *tx) hold(now time.Time, h *storage.Hold) error {
 	}
 	var until any
 	if h.For > 0 {
-		until, delay = dueMicros(now.Add(h.For)), ceilMicros(h.For)
+		until, delay = rules.Due(now.Add(h.For)), ceilMicros(h.For)
 	}
 	switch {
 	case !h.Until.IsZero():
-		until = dueMicros(h.Until)
+		until = rules.Due(h.Until)
 	case h.Doubtful:
 		delay = -delay
 	}
@@ -377,7 +378,7 @@ func (t *tx) settleHolds(now time.Time, x *storage.Exchange) (err error) {
 	if x.Doubtful {
 		n, err = t.execCount(sqlEndDoubt, micros(now))
 	} else {
-		n, err = t.execCount(sqlBeginAnew, micros(now), dueMicros(now))
+		n, err = t.execCount(sqlBeginAnew, micros(now), rules.Due(now))
 	}
 	if n > 0 {
 		t.manyHoldsChange()

@@ -11,6 +11,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -267,10 +268,10 @@ func (p *publisher) store(pub *storage.Publication) error {
 	m := &pub.Message
 	var until, dedupUntil int64
 	if !m.KeepUntil.IsZero() {
-		until = max(dueMicros(m.KeepUntil), 0)
+		until = max(rules.Due(m.KeepUntil), 0)
 	}
 	if pub.Dedup != "" {
-		dedupUntil = p.at + upMicros(pub.DedupFor)
+		dedupUntil = p.at + rules.Ceil(pub.DedupFor)
 		until = max(until, dedupUntil)
 	}
 	message := p.token()

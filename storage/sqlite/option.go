@@ -11,6 +11,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -75,14 +76,14 @@ func (t *tx) newOption(now time.Time, r *jobRow, j *storage.NewJob) (*option, er
 			return nil, err
 		}
 	}
-	o.begin(dueMicros(now), r.DueAt, r.Delay > 0, epoch)
+	o.begin(rules.Due(now), r.DueAt, r.Delay > 0, epoch)
 	return o, nil
 }
 
 // windowsOf returns the StartWithin and the FinishWithin of a new job and its Flags, which
 // are its own, or else those that are set for its lane.
 func (t *tx) windowsOf(j *storage.NewJob) (start, finish, flags int64, err error) {
-	start, finish, flags = upMicros(j.StartWithin), upMicros(j.FinishWithin), flagsOf(j)
+	start, finish, flags = rules.Ceil(j.StartWithin), rules.Ceil(j.FinishWithin), flagsOf(j)
 	all, err := t.settings()
 	if err != nil || len(all) == 0 {
 		return start, finish, flags, err
@@ -186,15 +187,6 @@ func (t *tx) option(id int64) (*option, error) {
 		err = nil
 	}
 	return o, err
-}
-
-// upMicros returns d in whole microseconds, rounded up.
-func upMicros(d time.Duration) int64 {
-	us := d.Microseconds()
-	if d > time.Duration(us)*time.Microsecond {
-		us++
-	}
-	return us
 }
 
 // Checkpoint implements [storage.Checkpointer].

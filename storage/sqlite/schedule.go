@@ -10,6 +10,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -131,7 +132,7 @@ func (t *tx) putSchedule(s *storage.Schedule) (revision int64, err error) {
 	}
 	_, err = t.exec(sqlPutScheduleJob, p.Schedule, j.Queue, j.Kind, j.Priority, j.Timeout.Microseconds(),
 		nullable(string(j.Policy)), nullable(j.Unique), j.UniqueScope, headers, j.Args, nullable(strings.Join(j.Tags, " ")),
-		upMicros(j.StartWithin), upMicros(j.FinishWithin), flagsOf(j), nullable(j.Group))
+		rules.Ceil(j.StartWithin), rules.Ceil(j.FinishWithin), flagsOf(j), nullable(j.Group))
 	t.meta.gen++
 	t.notifyAll(storage.Event{Schedules: true})
 	return revision, err

@@ -308,13 +308,4 @@ func ceilMicros(d time.Duration) int64 {
 	return (min(d, math.MaxInt64-time.Microsecond) + time.Microsecond - 1).Microseconds()
 }
 
-// dueMicros rounds up, so that nothing starts early.
-func dueMicros(t time.Time) int64 {
-	us := t.UnixMicro()
-	if t.Nanosecond()%1000 != 0 {
-		us++
-	}
-	return us
-}
-
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }

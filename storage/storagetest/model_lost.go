@@ -149,7 +149,7 @@ func apart[R any](ctx context.Context, in *instance, call func(in *instance) (R,
 	return answer, err
 }
 
-// pass gives the leases of one instance to another.
+// pass moves the leases of one instance to another.
 func (m *Memory) pass(from, to *instance) {
 	for _, j := range m.jobs {
 		if j.lease.holder == from {
