@@ -218,7 +218,13 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	b = &pgx.Batch{}
 	e.claim.lease(b, e)
 	b.Queue(sqlCommit)
-	return e.send(ctx, c, b, true)
+	if err := e.send(ctx, c, b, true); err != nil {
+		return err
+	}
+	if len(e.groups) > 0 && len(e.claim.leased) == 0 {
+		return e.place(ctx, c)
+	}
+	return nil
 }
 
 // send sends b, with the commit if it is the last part.
@@ -234,8 +240,9 @@ func (e *exchange) send(ctx context.Context, c *pgx.Conn, b *pgx.Batch, last boo
 }
 
 // place decides about members that are due and have no place, and leases, in a transaction of
-// its own, as the first try has leased nothing. What was written before is durable, so an error
-// only means that nothing is leased.
+// its own, as the first try has leased nothing. If Go has to choose, it leaves the leases to the
+// next exchange. What was written before is durable, so an error only means that nothing is
+// leased.
 func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 	if e.trips > maxTrips-2 {
 		return nil
@@ -262,7 +269,9 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 	d := sums{}
 	sc.write(b, d)
 	e.s.count(b, d)
-	e.claim.take(b, e)
+	if !e.claim.chooses() {
+		e.claim.take(b, e)
+	}
 	b.Queue(sqlCommit)
 	err := e.send(ctx, c, b, true)
 	if _, ok := errors.AsType[*unanswered](err); ok {
@@ -272,7 +281,7 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 		e.claim.leased = nil
 		return e.undo(ctx, c)
 	}
-	e.placed = len(due) < promoteLimit
+	e.placed = len(due) < promoteLimit && !e.claim.chooses()
 	return nil
 }
 
