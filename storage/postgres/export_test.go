@@ -102,8 +102,11 @@ type loading struct {
 }
 
 func (l *loading) Load(n rules.Need) error {
-	if len(l.groups) > 0 {
+	if !l.none() {
 		return l.scopes.Load(n)
+	}
+	for _, k := range n.Keys {
+		l.needsKeyFor(k.Name, k.Conflict)
 	}
 	for _, name := range n.Groups {
 		l.leaving[name] = 1

@@ -295,7 +295,7 @@ func (f *finishing) enter(i int, then []storage.NewJob) error {
 		return nil
 	}
 	for k := range then {
-		answer, err := f.scopes.enter(&f.then, &then[k])
+		answer, err := f.scopes.enter(&f.then, k, &then[k])
 		var held *storage.DuplicateError
 		if errors.As(err, &held) {
 			answer, err = storage.Enqueued{ID: held.ID, Duplicate: true, Gone: held.Gone}, nil

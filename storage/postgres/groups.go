@@ -65,6 +65,11 @@ func groupOf(key string) string {
 
 // Load implements [rules.Rows]: load has locked and read all.
 func (sc *scopes) Load(n rules.Need) error {
+	for _, k := range n.Keys {
+		if _, err := sc.Key(k.Name, k.Conflict); err != nil {
+			return err
+		}
+	}
 	for _, name := range n.Groups {
 		if sc.groups[name] == nil || n.Anew && !sc.anew {
 			return fmt.Errorf("%w: group %.80q", rules.ErrNotLoaded, name)
@@ -191,7 +196,7 @@ func (sc *scopes) settle(name string) error {
 			at = never
 		}
 		m := rules.Member{Job: l.Job, Role: rules.Placed, State: storage.Scheduled}
-		if ready := sc.letIn(l.Job, at, rules.Placed); ready || g.due[l.Job] || at != never {
+		if ready := sc.letIn(l.Job, at, l.As); ready || g.due[l.Job] || at != never {
 			m.State = storage.Ready
 		}
 		g.Note(rules.Waits, m)

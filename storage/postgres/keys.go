@@ -14,69 +14,48 @@ import (
 )
 
 const (
-	sqlOverWindows = `SELECT key FROM errand_unique WHERE slot = 0 AND until > 0 AND until < 9223372036854775807 AND until <= $1
+	sqlOverWindows = `SELECT ` + keyColumns + ` FROM errand_unique u WHERE slot = 0 AND until > 0 AND until < 9223372036854775807 AND until <= $1
 ORDER BY until LIMIT 500 FOR UPDATE SKIP LOCKED`
 	sqlNextWindow = `SELECT coalesce((SELECT until FROM errand_unique WHERE slot = 0 AND until > 0 AND until < 9223372036854775807 ORDER BY until LIMIT 1), 0)`
-	// The keys are locked.
-	sqlEndWindows = `UPDATE errand_unique u SET until = 0 WHERE key = ANY($1::bytea[]) AND slot = 0 AND EXISTS (SELECT FROM errand_job j WHERE j.id = u.job)`
-	sqlFreeKeys   = `DELETE FROM errand_unique u WHERE key = ANY($1::bytea[]) AND slot = 0 AND NOT EXISTS (SELECT FROM errand_job j WHERE j.id = u.job)`
 	sqlBeside     = `SELECT id, token, coalesce(unique_key, ''::bytea), coalesce(group_key, '') FROM errand_job WHERE id = ANY($1::bigint[])`
 )
 
-// who is a job in a row of errand_unique; the zero value is nobody.
-type who struct {
-	job, created, until int64
-	salt                int32
-}
-
-func (w *who) id() storage.ID {
-	if w.job == 0 {
-		return storage.ID{}
-	}
-	return jobID(w.created, w.salt, w.job)
-}
-
-// uniqueKey is a unique key as a transaction has read it, and as its decisions leave it.
-type uniqueKey struct {
-	rules.Key
-	name           string
-	holder, behind who
-	kept           bool // whether a holder that has ended is in a table
-	were           [2]who
-}
-
+// scanKey reads a row of sqlKeys or sqlOverWindows.
 func (sc *scopes) scanKey(in pgx.CollectableRow) error {
-	var key []byte
+	var name []byte
 	var slot int16
-	var w who
+	var is rules.Keeper
 	var live, kept bool
-	if err := in.Scan(&key, &slot, &w.job, &w.salt, &w.created, &w.until, &live, &kept); err != nil {
+	if err := in.Scan(&name, &slot, &is.Job, &is.Salt, &is.Created, &is.Until, &live, &kept); err != nil {
 		return err
 	}
-	k := sc.keys[string(key)]
-	if k.were[slot] = w; slot == 1 {
-		k.behind = w
-		return nil
+	sc.needsKey(string(name))
+	k := sc.keys[string(name)]
+	if k.Were[slot] = is; slot == 1 {
+		k.Behind = is
+	} else {
+		k.Holder, k.Live, k.Kept = is, live, kept
 	}
-	k.holder, k.kept = w, kept
-	k.Created, k.Until, k.Live = w.created, w.until, live
 	return nil
 }
 
-// waiter returns the job behind the holder, or else the holder, if that is live and was read.
-func (sc *scopes) waiter(k *uniqueKey) *row {
-	if k.behind.job != 0 {
-		return sc.rows[k.behind.job]
+// Key implements [rules.Rows].
+func (sc *scopes) Key(name string, c *storage.Conflict) (*rules.Key, error) {
+	k := sc.keys[name]
+	if k == nil {
+		return nil, fmt.Errorf("%w: key %.80q", rules.ErrNotLoaded, name)
 	}
-	return sc.rows[k.holder.job]
-}
-
-// read has the rule know the job that waits.
-func (sc *scopes) read(k *uniqueKey) {
 	k.Waiting = nil
-	if r := sc.waiter(k); r != nil {
+	if !c.Replaces() {
+		return k, nil
+	}
+	if _, ok := sc.conflicts[name]; !ok {
+		return nil, fmt.Errorf("%w: who waits for key %.80q", rules.ErrNotLoaded, name)
+	}
+	if r := sc.rows[k.Last().Job]; r != nil {
 		k.Waiting = r.waiting()
 	}
+	return k, nil
 }
 
 // waiting returns r as the rules see it.
@@ -88,19 +67,20 @@ func (r *row) waiting() *rules.Waiting {
 	return &rules.Waiting{State: states[r.state], Created: r.created, Due: r.due, Counters: r.Counters, Args: args}
 }
 
-// enter decides about a new job, and adds it to e if it is to be inserted.
-func (sc *scopes) enter(e *entering, j *storage.NewJob) (storage.Enqueued, error) {
-	r := &row{created: micros(sc.now), group: groupKey(j.Queue, j.Group)}
+// enter decides about a new job at an index of its call, and adds it to e if it is to be inserted.
+func (sc *scopes) enter(e *entering, i int, j *storage.NewJob) (storage.Enqueued, error) {
+	r := &row{created: micros(sc.now), group: groupKey(j.Queue, j.Group), id: sc.next(), salt: newSalt()}
 	r.state, r.due = dueTime(sc.now, j)
 	if j.Unique != "" {
-		if answer, err := sc.claim(r, j); answer.Duplicate || err != nil {
-			return answer, err
+		c, err := sc.claim(r, j)
+		if err != nil {
+			return storage.Enqueued{}, err
+		}
+		if c.Verdict < rules.Follow {
+			return c.Answer(i, sc.first)
 		}
 	}
 	r.lane = sc.s.lanes.number(storage.Lane{Queue: j.Queue, Kind: j.Kind})
-	if r.id == 0 {
-		r.id, r.salt = sc.next(), newSalt()
-	}
 	sc.rows[r.id], sc.changed = r, true
 	e.rows = append(e.rows, r)
 	e.add(r.lane, r.salt, r.created, j)
@@ -110,121 +90,63 @@ func (sc *scopes) enter(e *entering, j *storage.NewJob) (storage.Enqueued, error
 	return storage.Enqueued{ID: r.jobID()}, nil
 }
 
-// claim has a new job have its unique key, or says whose it is.
-func (sc *scopes) claim(r *row, j *storage.NewJob) (answer storage.Enqueued, err error) {
-	k := sc.keys[j.Unique]
-	held := k.holder.job != 0
-	if held {
-		sc.read(k)
+// claim has a new job have its unique key, or says whose it is. It has a job that waits do what
+// the new one is to do.
+func (sc *scopes) claim(r *row, j *storage.NewJob) (rules.Claim, error) {
+	var d rules.Delta
+	c, err := rules.ClaimKey(sc, sc.now, j, rules.Keeper{Job: r.id, Created: r.created, Salt: uint32(r.salt)}, r.due, &d)
+	if err != nil {
+		return c, err
 	}
-	if j.Conflict != nil && j.Conflict.Merge != nil {
-		of := &k.Key
-		if !held {
-			of = nil
-		}
-		if answer.Unmerged = of.Unmerged(j.Conflict); answer.Unmerged != nil {
-			answer.ID, answer.Duplicate = k.holder.id(), true
-			answer.Gone = held && sc.gone(k)
-			return answer, nil
-		}
+	sc.changed = sc.changed || len(d.Keys) > 0
+	if c.Due != 0 {
+		r.state, r.due = scheduled, c.Due
 	}
-	verdict := rules.Succeed
-	if held && k.Renew(micros(sc.now)) {
-		k.holder.until, sc.changed = k.Until, true
-	}
-	if held && !k.Over(micros(sc.now)) {
-		verdict = k.Conflict(j)
-		switch verdict {
-		case rules.Duplicate:
-			return storage.Enqueued{ID: k.holder.id(), Duplicate: true, Gone: sc.gone(k)}, nil
-		case rules.Refuse:
-			d := &storage.DuplicateError{ID: k.holder.id(), Gone: sc.gone(k)}
-			if sc.first != 0 && k.holder.job >= sc.first { // of the same call, and so never there
-				d.ID, d.Gone = storage.ID{}, false
-			}
-			return answer, d
-		case rules.Change:
-			w := sc.waiter(k)
-			answer = storage.Enqueued{ID: w.jobID(), Duplicate: true, Replaced: true}
-			return answer, sc.replace(k, w, j)
-		}
-		if k.Until > r.due {
-			r.state, r.due = scheduled, k.Until
-		}
-	}
-	until := rules.Until(j, r.created, r.due)
-	r.id, r.salt = sc.next(), newSalt()
-	w := who{r.id, r.created, until, r.salt}
-	if verdict == rules.Follow {
+	switch c.Verdict {
+	case rules.Follow:
 		r.block()
-		k.behind = w
-	} else {
-		k.holder, k.kept = w, false
+	case rules.Change:
+		return c, sc.replace(sc.rows[c.ID.Key()], &c, j)
 	}
-	k.Enter(verdict, until, *r.waiting())
-	return storage.Enqueued{}, nil
+	return c, nil
 }
-
-// gone reports whether a job that has a key is in no table.
-func (sc *scopes) gone(k *uniqueKey) bool { return k.Until > micros(sc.now) && !k.Live && !k.kept }
 
 // replace has a job that waits do what j is to do.
-func (sc *scopes) replace(k *uniqueKey, r *row, j *storage.NewJob) error {
-	is, put := k.Waiting.Replaced(sc.now, j.Conflict)
+func (sc *scopes) replace(r *row, c *rules.Claim, j *storage.NewJob) error {
 	was := r.member()
 	r.by, r.priority, sc.changed = j, int16(j.Priority), true
-	r.Counters = is.Counters
-	if put {
-		from := states[r.state]
-		r.due, r.moved = is.Due, true
-		if r.state = ready; is.State == storage.Scheduled {
-			r.state = scheduled
-		}
-		if r.group != "" || from == storage.Blocked {
-			rule := rules.GroupRuleOf(sc.set[storage.Lane{Queue: queueOf(r.group)}])
-			as := rule.Changed(from, states[r.state], r.role, false, true)
-			if as == rules.Waits {
-				r.block()
-			}
-			if r.group != "" {
-				r.role = as
-				if err := sc.note(r.group, was.Role, r); err != nil {
-					return err
-				}
-			}
-		}
+	r.Counters = c.Is.Counters
+	if !c.Put {
+		return nil
 	}
-	k.Enter(rules.Change, 0, *r.waiting())
-	return nil
+	from := states[r.state]
+	r.due, r.moved = c.Is.Due, true
+	if r.state = ready; c.Is.State == storage.Scheduled {
+		r.state = scheduled
+	}
+	if r.group == "" && from != storage.Blocked {
+		return nil
+	}
+	rule := rules.GroupRuleOf(sc.set[storage.Lane{Queue: queueOf(r.group)}])
+	as := rule.Changed(from, states[r.state], r.role, false, true)
+	if as == rules.Waits {
+		r.block()
+	}
+	if r.group == "" {
+		return nil
+	}
+	r.role = as
+	return sc.note(r.group, was.Role, r)
 }
 
-// release frees the unique key of a job that ends, or hands it to the job behind it. kept says
-// whether the job stays in a table.
+// release has a job that ends leave its unique key. kept says whether it stays in a table.
 func (sc *scopes) release(name string, job int64, kept bool) error {
-	k := sc.keys[name]
-	if k == nil {
-		return fmt.Errorf("%w: key %.80q", rules.ErrNotLoaded, name)
+	var d rules.Delta
+	err := rules.ReleaseKey(sc, name, job, micros(sc.now), kept, &d)
+	for _, l := range d.LetIn {
+		sc.letIn(l.Job, never, l.As)
 	}
-	switch {
-	case k.behind.job == job:
-		k.behind = who{}
-		return nil
-	case k.holder.job != job:
-		return nil
-	}
-	next := k.behind
-	heir := k.Ended(micros(sc.now), next.job != 0)
-	k.Leave(heir, next.created, next.until)
-	switch heir {
-	case rules.Nobody:
-		k.holder = who{}
-	case rules.Holder:
-		k.kept = kept
-	case rules.Follower:
-		k.holder, k.behind, k.kept = next, who{}, false
-		sc.letIn(next.job, never, rules.NoRole)
-	}
-	return nil
+	return err
 }
 
 // writeKeys queues the keys whose rows are others than were read. One that nobody has goes,
@@ -240,13 +162,13 @@ func (sc *scopes) writeKeys(b *pgx.Batch) {
 		}
 	}) {
 		k := sc.keys[string(key)]
-		for slot, w := range [2]who{k.holder, k.behind} {
+		for slot, is := range [2]rules.Keeper{k.Holder, k.Behind} {
 			switch {
-			case w.job == 0 && (slot == 0 || k.were[slot].job != 0):
+			case is.Job == 0 && (slot == 0 || k.Were[slot].Job != 0):
 				drop, dropSlot = append(drop, key), append(dropSlot, int16(slot))
-			case w != k.were[slot] && w.job != 0:
+			case is != k.Were[slot] && is.Job != 0:
 				write, slots = append(write, key), append(slots, int16(slot))
-				jobs, created, until, salt = append(jobs, w.job), append(created, w.created), append(until, w.until), append(salt, w.salt)
+				jobs, created, until, salt = append(jobs, is.Job), append(created, is.Created), append(until, is.Until), append(salt, int32(is.Salt))
 			}
 		}
 	}
@@ -272,9 +194,8 @@ func (s *Store) enqueueBeside(ctx context.Context, now time.Time, jobs []storage
 		var e entering
 		for i := range jobs {
 			var err error
-			var held *storage.DuplicateError
-			if out[i], err = sc.enter(&e, &jobs[i]); errors.As(err, &held) {
-				held.Index, refused = i, held
+			if out[i], err = sc.enter(&e, i, &jobs[i]); errors.Is(err, storage.ErrDuplicate) {
+				refused = err
 				return nil, nil
 			} else if err != nil {
 				return nil, err
@@ -312,16 +233,12 @@ func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.I
 		sc.load(b)
 	}, func() (*pgx.Batch, error) {
 		k := sc.keys[key]
-		found, holder = k.holder.job != 0, storage.ID{}
+		found, holder = k.Holder.Job != 0, storage.ID{}
 		if !found {
 			return nil, nil
 		}
-		if k.Live {
-			holder = k.holder.id()
-			k.holder.until = 0
-		} else {
-			k.holder = who{}
-		}
+		k.EndTime()
+		holder = k.Holder.ID()
 		b := &pgx.Batch{}
 		sc.write(b, sums{})
 		return b, nil
@@ -347,19 +264,16 @@ func (s *Store) forgetWindows(ctx context.Context, now time.Time) (next int64, e
 	if err != nil || next == 0 || next > micros(now) {
 		return next, err
 	}
-	var keys [][]byte
+	sc := s.scopes(now)
 	err = s.inTransaction(ctx, func(b *pgx.Batch) {
-		keys = nil
-		each(b, func(row pgx.CollectableRow) error {
-			var key []byte
-			err := row.Scan(&key)
-			keys = append(keys, key)
-			return err
-		}, sqlOverWindows, micros(now))
+		clear(sc.keys)
+		each(b, sc.scanKey, sqlOverWindows, micros(now))
 	}, func() (*pgx.Batch, error) {
+		for _, k := range sc.keys {
+			k.EndTime()
+		}
 		b := &pgx.Batch{}
-		b.Queue(sqlEndWindows, keys)
-		b.Queue(sqlFreeKeys, keys)
+		sc.writeKeys(b)
 		first(b)
 		return b, nil
 	})

@@ -42,9 +42,9 @@ ON CONFLICT (group_key) DO UPDATE SET group_key = o.group_key WHERE false`
   UNION ALL SELECT j.id` + ofGroups + ofPlaces + `JOIN errand_job j ON j.group_key = g.k AND j.role = 2 WHERE ` + settled + `)
 ORDER BY id FOR UPDATE`
 
-	sqlKeys = `SELECT key, slot, job, salt, created_at, until, EXISTS (SELECT FROM errand_job j WHERE j.id = u.job),
-  EXISTS (SELECT FROM errand_finished e WHERE e.id = u.job) OR EXISTS (SELECT FROM errand_dead e WHERE e.id = u.job)
-FROM errand_unique u WHERE key = ANY($1::bytea[]) AND job <> 0`
+	keyColumns = `key, slot, job, salt, created_at, until, EXISTS (SELECT FROM errand_job j WHERE j.id = u.job),
+  EXISTS (SELECT FROM errand_finished e WHERE e.id = u.job) OR EXISTS (SELECT FROM errand_dead e WHERE e.id = u.job)`
+	sqlKeys = `SELECT ` + keyColumns + ` FROM errand_unique u WHERE key = ANY($1::bytea[]) AND job <> 0`
 	// $2 are the keys of which args are to be read.
 	sqlWaiters = `SELECT u.key, j.id, j.lane, j.salt, j.created_at, j.due_at, j.state, coalesce(j.role, 0), coalesce(j.was_due, false), coalesce(j.group_key, ''),
   j.attempt, j.retry, j.crashes, j.snoozes, j.priority, CASE WHEN u.key = ANY($2::bytea[]) THEN j.args END
@@ -102,7 +102,7 @@ type scopes struct {
 	fresh     int              // how many jobs may enter
 
 	set     map[storage.Lane]storage.Settings
-	keys    map[string]*uniqueKey
+	keys    map[string]*rules.Key
 	groups  map[string]*groupRows
 	touched []string // groups to settle
 	rows    map[int64]*row
@@ -151,7 +151,7 @@ type groupRows struct {
 
 func (s *Store) scopes(now time.Time) *scopes {
 	return &scopes{
-		s: s, now: now, leaving: map[string]int32{}, conflicts: map[string]bool{}, keys: map[string]*uniqueKey{},
+		s: s, now: now, leaving: map[string]int32{}, conflicts: map[string]bool{}, keys: map[string]*rules.Key{},
 		groups: map[string]*groupRows{}, rows: map[int64]*row{}, others: map[int64]move{},
 	}
 }
@@ -161,10 +161,7 @@ func (sc *scopes) needs(jobs []storage.NewJob) {
 	for i := range jobs {
 		j := &jobs[i]
 		if j.Unique != "" {
-			sc.needsKey(j.Unique)
-			if j.Conflict.Replaces() {
-				sc.conflicts[j.Unique] = sc.conflicts[j.Unique] || j.Conflict.Merge != nil
-			}
+			sc.needsKeyFor(j.Unique, j.Conflict)
 		}
 		if j.Group != "" {
 			sc.leaving[groupKey(j.Queue, j.Group)] += 0
@@ -175,7 +172,15 @@ func (sc *scopes) needs(jobs []storage.NewJob) {
 
 func (sc *scopes) needsKey(name string) {
 	if sc.keys[name] == nil {
-		sc.keys[name] = &uniqueKey{name: name}
+		sc.keys[name] = &rules.Key{Name: name}
+	}
+}
+
+// needsKeyFor is needsKey for a job with a Conflict.
+func (sc *scopes) needsKeyFor(name string, c *storage.Conflict) {
+	sc.needsKey(name)
+	if c.Replaces() {
+		sc.conflicts[name] = sc.conflicts[name] || c.Merge != nil
 	}
 }
 
@@ -299,7 +304,7 @@ func (sc *scopes) scanMember(in pgx.CollectableRow) error {
 // reset forgets what was read and decided, so that the transaction can run again.
 func (sc *scopes) reset() {
 	for name := range sc.keys {
-		sc.keys[name] = &uniqueKey{name: name}
+		sc.keys[name] = &rules.Key{Name: name}
 	}
 	clear(sc.groups)
 	clear(sc.rows)

@@ -164,7 +164,7 @@ func (t *tx) use(s *capScope) capUse { return s.base.plus(t.usedMore(s), 1) }
 // is held, the error is an answer to the call: it does not make the other calls of the
 // batch run again.
 func (t *tx) enqueueOrRefuse(now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, refused, err error) {
-	next, evicted, renewed := t.meta.nextJob, len(t.evicted), t.renewed
+	next, evicted, keys := t.meta.nextJob, len(t.evicted), t.keysWritten
 	m, err := t.newRoom(now)
 	if err != nil {
 		return nil, nil, err
@@ -173,7 +173,7 @@ func (t *tx) enqueueOrRefuse(now time.Time, jobs []storage.NewJob) (out []storag
 	out, err = t.enqueue(now, jobs, m)
 	replaces := func(j storage.NewJob) bool { return j.Conflict.Replaces() }
 	if (errors.Is(err, storage.ErrQueueFull) || errors.Is(err, storage.ErrDuplicate)) &&
-		t.meta.nextJob == next && len(t.evicted) == evicted && t.renewed == renewed && (len(jobs) == 1 || !slices.ContainsFunc(jobs, replaces)) {
+		t.meta.nextJob == next && len(t.evicted) == evicted && t.keysWritten == keys && (len(jobs) == 1 || !slices.ContainsFunc(jobs, replaces)) {
 		return nil, err, nil
 	}
 	return out, nil, err
@@ -217,8 +217,8 @@ func (m *room) make(r *jobRow) error {
 		return nil
 	}
 	if r.UniqueKey.Valid {
-		if _, err := m.keyHolder(r.UniqueKey.String); err == nil {
-			return nil // a duplicate, which needs no room
+		if k, err := m.key(r.UniqueKey.String); err != nil || k.Holder.Job != 0 {
+			return err // a duplicate needs no room
 		}
 	}
 	if lacks != nil {

@@ -1,10 +1,9 @@
 package sqlite
 
 import (
-	"cmp"
+	"context"
 	"database/sql"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -14,224 +13,175 @@ import (
 )
 
 const (
-	// hasFollower is whether a job waits behind the holder of a key. The until of the holder
-	// is -1 then, unless it has the key for a time: so sqlReleaseKey passes it over, and
-	// other jobs pay nothing for it.
-	hasFollower     = `EXISTS (SELECT 1 FROM main.errand_unique f WHERE f.key = ?1 AND f.slot = 1)`
-	sqlFollower     = `SELECT job, salt, created_at, until FROM main.errand_unique WHERE key = ?1 AND slot = 1`
-	sqlFollow       = `INSERT INTO main.errand_unique (key, slot, job, salt, created_at, until) VALUES (?1, 1, ?2, ?3, ?4, ?5)`
-	sqlFollowed     = `UPDATE main.errand_unique SET until = -1 WHERE key = ?1 AND slot = 0 AND until = 0`
-	sqlUnfollow     = `DELETE FROM main.errand_unique WHERE key = ?1 AND slot = 1`
-	sqlNextHolder   = `UPDATE main.errand_unique SET slot = 0 WHERE key = ?1 AND slot = 1`
-	sqlHolderBefore = `SELECT h.job, h.salt, h.created_at FROM main.errand_job j JOIN main.errand_unique h ON h.key = j.unique_key AND h.slot = 0 WHERE j.id = ?1`
-	sqlEndWindow    = `UPDATE main.errand_unique SET until = CASE WHEN ` + hasFollower + ` THEN -1 ELSE 0 END WHERE key = ?1 AND slot = 0`
+	sqlClaimKey = `INSERT INTO main.errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT DO NOTHING`
+	sqlReleaseKey = `DELETE FROM main.errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 
-	sqlTakeKey = `UPDATE main.errand_unique SET job = ?2, salt = ?3, created_at = ?4, until = ?5 WHERE key = ?1 AND slot = 0`
-	// sqlReleaseKey has found nothing.
-	sqlKeyOf     = `SELECT slot, until FROM main.errand_unique WHERE key = ?1 AND job = ?2`
-	sqlKeyWindow = `UPDATE main.errand_unique SET until = ?2 WHERE key = ?1 AND slot = 0`
+	// A live job is looked for first: most keys are of one.
+	sqlKey = `SELECT slot, job, salt, created_at, max(until, 0), CASE WHEN EXISTS (SELECT 1 FROM main.errand_job WHERE id = job) THEN 2
+WHEN EXISTS (SELECT 1 FROM main.errand_finished WHERE id = job) OR EXISTS (SELECT 1 FROM main.errand_dead WHERE id = job) THEN 1 ELSE 0 END
+FROM main.errand_unique WHERE key = ?1`
+	sqlWriteKey = `INSERT INTO main.errand_unique (key, slot, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT DO UPDATE SET job = excluded.job, salt = excluded.salt, created_at = excluded.created_at, until = excluded.until`
+	sqlDropKey = `DELETE FROM main.errand_unique WHERE key = ?1 AND slot = ?2`
 
 	// The bounds are literals, or the index would not be used.
 	sqlNextWindow  = `SELECT until FROM main.errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 ORDER BY until LIMIT 1`
-	sqlOverWindows = `SELECT key, job, salt, created_at FROM main.errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 AND until <= ?1 ORDER BY until LIMIT 500`
+	sqlOverWindows = `SELECT key FROM main.errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 AND until <= ?1 ORDER BY until LIMIT 500`
+
+	sqlHolderBefore = `SELECT h.job, h.salt, h.created_at FROM main.errand_job j JOIN main.errand_unique h ON h.key = j.unique_key AND h.slot = 0 WHERE j.id = ?1`
 )
 
-// rule returns what the rules know of a key.
-func (k *keyRow) rule() rules.Key { return rules.Key{Created: k.created, Until: max(k.until, 0)} }
-
-// over reports whether a key is free whose holder had it for a time.
-func (t *tx) over(at int64, key string, h *keyRow) (over bool, err error) {
-	k := h.rule()
-	if k.Live, err = t.live(h.id()); err == nil && k.Renew(at) {
-		h.until = k.Until
-		t.renewed++
-		_, err = t.exec(sqlKeyWindow, key, k.Until)
-	}
-	return k.Over(at), err
+// ruleRows is [rules.Rows] of a transaction. With one writer nothing is to be locked.
+type ruleRows struct {
+	*tx
+	waiter jobRow // of the Waiting of the last key
 }
 
-// takeKey makes a job the holder of its unique key, whoever has held it.
-func (t *tx) takeKey(r *jobRow, until int64) error {
-	_, err := t.exec(sqlTakeKey, r.UniqueKey.String, r.ID, r.Salt, r.CreatedAt, until)
-	return err
+// Load implements [rules.Rows].
+func (*ruleRows) Load(rules.Need) error { return nil }
+
+// Key implements [rules.Rows].
+func (t *ruleRows) Key(name string, c *storage.Conflict) (*rules.Key, error) {
+	k, err := t.key(name)
+	of := k.Last()
+	if err != nil || !c.Replaces() || of.Job == 0 {
+		return k, err
+	}
+	w := &t.waiter
+	if err := t.row(sqlJob, []any{of.Job}, w.dest(&w.State)...); errors.Is(err, sql.ErrNoRows) {
+		return k, nil
+	} else if err != nil {
+		return nil, err
+	}
+	if w.Beside && c.Merge != nil {
+		if err := t.row(sqlPayload, []any{w.ID}, &w.Headers, &w.Args); err != nil {
+			return nil, err
+		}
+	}
+	k.Waiting = &rules.Waiting{State: stateNames[w.State], Created: w.CreatedAt, Due: w.DueAt, Counters: w.counters(), Args: w.Args}
+	return k, nil
 }
 
-// releaseKey frees the unique key of a job that ends at, if it holds it no longer.
-func (t *tx) releaseKey(f *facts, at int64) error {
-	key := f.UniqueKey.String
-	n, err := t.execCount(sqlReleaseKey, key, f.ID)
-	if n > 0 || err != nil {
-		return err
-	}
-	var slot, until int64
-	switch err := t.row(sqlKeyOf, []any{key, f.ID}, &slot, &until); {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil
-	case err != nil:
-		return err
-	case slot == 1:
-		_, err := t.exec(sqlUnfollow, key)
-		return err
-	}
-	next, err := t.follower(key)
-	if err != nil {
-		return err
-	}
-	k := keyRow{until: until}
-	rule := k.rule()
-	heir := rule.Ended(at, next.job != 0)
-	if heir == rules.Holder {
-		return nil
-	}
-	if _, err = t.exec(sqlDropKey, key); err != nil || heir == rules.Nobody {
-		return err
-	}
-	if _, err := t.exec(sqlNextHolder, key); err != nil {
-		return err
-	}
-	return t.unblock(next.job, math.MinInt64, rules.NoRole)
-}
-
-// follower returns who waits behind the holder of a key, a row without a job if nobody
-// does.
-func (t *tx) follower(key string) (k keyRow, err error) {
-	err = t.row(sqlFollower, []any{key}, &k.job, &k.salt, &k.created, &k.until)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = nil
-	}
+// key reads a unique key, but for its Waiting.
+func (t *tx) key(name string) (*rules.Key, error) {
+	k := &rules.Key{Name: name}
+	var slot, where int64
+	var w rules.Keeper
+	err := t.each(sqlKey, []any{name}, []any{&slot, &w.Job, &w.Salt, &w.Created, &w.Until, &where}, func() {
+		if slot != 0 {
+			k.Behind = w
+			return
+		}
+		k.Holder, k.Live, k.Kept = w, where == 2, where == 1
+	})
+	k.Were = [2]rules.Keeper{k.Holder, k.Behind}
 	return k, err
 }
 
-// follow enters a job behind the holder of its key, which is live.
-func (t *tx) follow(now time.Time, r *jobRow, until int64) error {
-	r.block()
-	if _, err := t.exec(sqlFollow, r.UniqueKey.String, r.ID, r.Salt, r.CreatedAt, until); err != nil {
-		return err
-	}
-	if _, err := t.exec(sqlFollowed, r.UniqueKey.String); err != nil {
-		return err
-	}
-	return t.admit(now, r)
-}
-
-// refusal completes the error of the job at an index of a call, whose first new job would
-// have had the key first.
-func refusal(err error, index int, first int64) error {
-	var d *storage.DuplicateError
-	if errors.As(err, &d) {
-		d.Index = index
-		if d.ID.Key() >= first { // of the same call, and so never there
-			d.ID, d.Gone = storage.ID{}, false
+// writeKey writes what has changed of a key since it was read. The until of a holder with a job
+// behind it is -1 in place of 0: so sqlReleaseKey passes it over, and other jobs pay nothing
+// for it.
+func (t *tx) writeKey(k *rules.Key) error {
+	were, are := k.Were, [2]rules.Keeper{k.Holder, k.Behind}
+	for _, of := range []*[2]rules.Keeper{&were, &are} {
+		if of[1].Job != 0 && of[0].Until == 0 {
+			of[0].Until = -1
 		}
 	}
-	return err
-}
-
-// heldKey is what is read of a unique key for a job with a Conflict.
-type heldKey struct {
-	rules.Key
-	holder storage.ID
-	waiter jobRow // of Waiting
-}
-
-// enterOrReplace is enter for a job with a Conflict, which may change the holder.
-func (t *tx) enterOrReplace(now time.Time, r *jobRow, j *storage.NewJob, e *storage.Enqueued) (storage.ID, error) {
-	var k heldKey
-	if j.Conflict.Merge != nil {
-		if err := t.readKey(&k, j); err != nil {
-			return k.holder, err
+	for slot, is := range are {
+		var err error
+		switch {
+		case is == were[slot]:
+			continue
+		case is.Job == 0:
+			_, err = t.exec(sqlDropKey, k.Name, slot)
+		default:
+			_, err = t.exec(sqlWriteKey, k.Name, slot, is.Job, is.Salt, is.Created, is.Until)
 		}
-		if e.Unmerged = k.Unmerged(j.Conflict); e.Unmerged != nil {
-			e.Duplicate = true
-			return k.holder, nil
-		}
-	}
-	holder, err := t.enter(now, r, rules.Until(j, r.CreatedAt, r.DueAt))
-	if err != nil || holder.IsZero() {
-		return holder, err
-	}
-	if j.Conflict.Replaces() {
-		if err := t.readKey(&k, j); err != nil {
-			return holder, err
-		}
-	}
-	verdict := k.Conflict(j)
-	switch verdict {
-	case rules.Duplicate:
-		return holder, nil
-	case rules.Refuse:
-		d := &storage.DuplicateError{ID: holder}
-		if err := t.row(sqlKeyGone, []any{j.Unique, micros(now)}, &d.Gone); err != nil {
-			return holder, err
-		}
-		return holder, d
-	case rules.Change:
-		e.Replaced = true
-		return k.waiter.id(), t.replace(now, &k, j)
-	}
-	if k.Until > r.DueAt {
-		r.State, r.DueAt, r.Delay = scheduled, k.Until, k.Until-r.CreatedAt
-		if r.option, err = t.newOption(now, r, j); err != nil {
-			return holder, err
-		}
-	}
-	until := rules.Until(j, r.CreatedAt, r.DueAt)
-	if verdict == rules.Follow {
-		return storage.ID{}, t.follow(now, r, until)
-	}
-	if err := t.takeKey(r, until); err != nil {
-		return holder, err
-	}
-	return storage.ID{}, t.admit(now, r)
-}
-
-// readKey reads the unique key of a job, and the job that may be changed for it.
-func (t *tx) readKey(k *heldKey, j *storage.NewJob) error {
-	*k = heldKey{}
-	h, err := t.keyHolder(j.Unique)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	job := h.job
-	if err == nil && h.until != 0 && h.until != rules.Forever {
-		var next keyRow
-		next, err = t.follower(j.Unique)
-		job = cmp.Or(next.job, job)
-	}
-	if err != nil {
-		return err
-	}
-	k.Key, k.holder = h.rule(), h.id()
-	w := &k.waiter
-	if err := t.row(sqlJob, []any{job}, w.dest(&w.State)...); errors.Is(err, sql.ErrNoRows) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	if w.Beside && j.Conflict.Merge != nil {
-		if err := t.row(sqlPayload, []any{w.ID}, &w.Headers, &w.Args); err != nil {
+		if err != nil {
 			return err
 		}
+		t.keysWritten++
 	}
-	k.Live = true
-	k.Waiting = &rules.Waiting{State: stateNames[w.State], Created: w.CreatedAt, Due: w.DueAt, Counters: w.counters(), Args: w.Args}
 	return nil
 }
 
+// claimKey has a new job have its unique key, or says whose it is. It has a job that waits do
+// what the new one is to do.
+func (t *tx) claimKey(now time.Time, r *jobRow, j *storage.NewJob) (c rules.Claim, err error) {
+	if j.Conflict == nil || j.Conflict.Merge == nil { // mostly nobody has it
+		n, err := t.execCount(sqlClaimKey, j.Unique, r.ID, r.Salt, r.CreatedAt, rules.Until(j, r.CreatedAt, r.DueAt))
+		if n > 0 || err != nil {
+			return rules.Claim{Verdict: rules.Succeed}, err
+		}
+	}
+	var d rules.Delta
+	rows := ruleRows{tx: t}
+	c, err = rules.ClaimKey(&rows, now, j, rules.Keeper{Job: r.ID, Created: r.CreatedAt, Salt: r.Salt}, r.DueAt, &d)
+	if err == nil {
+		err = t.decided(&d)
+	}
+	switch {
+	case err != nil:
+	case c.Verdict == rules.Change:
+		err = t.replace(now, &rows.waiter, &c, j)
+	case c.Due != 0:
+		r.State, r.DueAt, r.Delay = scheduled, c.Due, c.Due-r.CreatedAt
+		r.option, err = t.newOption(now, r, j)
+	}
+	if c.Verdict == rules.Follow {
+		r.block()
+	}
+	return c, err
+}
+
+// releaseKey frees the unique key of a job that leaves its table, if it has it no longer.
+func (t *tx) releaseKey(f *facts, e *departure) error {
+	n, err := t.execCount(sqlReleaseKey, f.UniqueKey.String, f.ID)
+	if n > 0 || err != nil {
+		return err
+	}
+	var d rules.Delta
+	if err := rules.ReleaseKey(&ruleRows{tx: t}, f.UniqueKey.String, f.ID, e.at, e.state != 0, &d); err != nil {
+		return err
+	}
+	return t.decided(&d)
+}
+
+// ReleaseUnique implements [storage.Store].
+func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.ID, err error) {
+	found := false
+	err = s.submit(ctx, &request{ends: true, run: func(t *tx) error {
+		k, err := t.key(key)
+		if found = k.Holder.Job != 0; err != nil || !found {
+			return err // not found is an answer, not an error: an error would make the batch run again
+		}
+		k.EndTime()
+		holder = k.Holder.ID()
+		return t.writeKey(k)
+	}})
+	if err == nil && !found {
+		err = storage.ErrNotFound
+	}
+	if err != nil {
+		return storage.ID{}, err
+	}
+	return holder, nil
+}
+
 // replace has a job that waits do what j is to do.
-func (t *tx) replace(now time.Time, k *heldKey, j *storage.NewJob) error {
-	w := &k.waiter
+func (t *tx) replace(now time.Time, w *jobRow, c *rules.Claim, j *storage.NewJob) error {
 	was := w.facts
-	is, put := k.Waiting.Replaced(now, j.Conflict)
-	w.Retry, w.Crashes, w.Snoozes = int64(is.Retry), int64(is.Crashes), int64(is.Snoozes)
+	w.Retry, w.Crashes, w.Snoozes = int64(c.Is.Retry), int64(c.Is.Crashes), int64(c.Is.Snoozes)
 	m, err := t.membership(&was)
 	if err != nil {
 		return err
 	}
 	rest := rewrite{args: true, member: m, as: m.Role}
 	d := delta{change: setWork, was: &was, row: w, rest: &rest, tell: nobody}
-	if put {
-		w.DueAt, w.Delay, w.State = is.Due, is.Delay, codeOf(is.State)
+	if c.Put {
+		w.DueAt, w.Delay, w.State = c.Is.Due, c.Is.Delay, codeOf(c.Is.State)
 		rest.delay, rest.moves, d.tell = w.Delay, m.GroupKey != "", everybody
 		if rest.as, err = t.place(&was, w, m, "", true, &rest.delay); err != nil {
 			return err
@@ -254,26 +204,17 @@ func (t *tx) replace(now time.Time, k *heldKey, j *storage.NewJob) error {
 // keys that nothing else holds.
 func (t *tx) forgetWindows(at int64) error {
 	var keys []string
-	var holders []keyRow
 	var key string
-	var k keyRow
-	err := t.each(sqlOverWindows, []any{at}, []any{&key, &k.job, &k.salt, &k.created}, func() {
-		keys, holders = append(keys, key), append(holders, k)
-	})
-	if err != nil {
+	if err := t.each(sqlOverWindows, []any{at}, []any{&key}, func() { keys = append(keys, key) }); err != nil {
 		return err
 	}
-	for i, key := range keys {
-		live, err := t.live(holders[i].id())
+	for _, key := range keys {
+		k, err := t.key(key)
 		if err != nil {
 			return err
 		}
-		if live {
-			_, err = t.exec(sqlEndWindow, key)
-		} else {
-			_, err = t.exec(sqlDropKey, key)
-		}
-		if err != nil {
+		k.EndTime()
+		if err := t.writeKey(k); err != nil {
 			return err
 		}
 	}
@@ -282,10 +223,10 @@ func (t *tx) forgetWindows(at int64) error {
 
 // holderBefore returns the holder of the unique key of a job that waits behind it.
 func holderBefore(tx *sqlx.Tx, job int64) (storage.ID, error) {
-	var k keyRow
-	err := tx.QueryRow(sqlHolderBefore, job).Scan(&k.job, &k.salt, &k.created)
+	var k rules.Keeper
+	err := tx.QueryRow(sqlHolderBefore, job).Scan(&k.Job, &k.Salt, &k.Created)
 	if errors.Is(err, sql.ErrNoRows) { // damage
 		err = nil
 	}
-	return k.id(), err
+	return k.ID(), err
 }

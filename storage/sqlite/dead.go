@@ -230,11 +230,11 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 	if m.GroupKey != "" {
 		r.block()
 	}
-	holder, err := t.enter(now, &r, 0)
+	claim, err := t.enter(now, &r, &storage.NewJob{Unique: r.UniqueKey.String})
 	if err != nil {
 		return err
 	}
-	if !holder.IsZero() {
+	if claim.Verdict < rules.Follow {
 		step.Duplicates = append(step.Duplicates, id)
 		return nil
 	}

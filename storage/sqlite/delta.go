@@ -328,7 +328,7 @@ func (t *tx) depart(d *delta) (found bool, err error) {
 		t.deaths.count(cause, -1)
 		t.refer(e.inEffect, -1)
 	case from.live() && f.UniqueKey.Valid:
-		if err := t.releaseKey(f, e.at); err != nil {
+		if err := t.releaseKey(f, e); err != nil {
 			return false, err
 		}
 	}

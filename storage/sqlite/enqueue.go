@@ -3,26 +3,12 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/internal/rules"
-)
-
-const (
-	sqlClaimKey = `INSERT INTO main.errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
-ON CONFLICT DO NOTHING`
-	sqlKeyHolder = `SELECT job, salt, created_at, until FROM main.errand_unique WHERE key = ?1 AND slot = 0`
-	// A live job is looked for first: most keys are of one.
-	sqlKeyGone = `SELECT until > ?2 AND NOT EXISTS (SELECT 1 FROM main.errand_job WHERE id = job)
-AND NOT EXISTS (SELECT 1 FROM main.errand_finished WHERE id = job) AND NOT EXISTS (SELECT 1 FROM main.errand_dead WHERE id = job)
-FROM main.errand_unique WHERE key = ?1 AND slot = 0`
-	sqlEndKeyWithJob = `UPDATE main.errand_unique SET until = CASE WHEN ` + hasFollower + ` THEN -1 ELSE 0 END WHERE key = ?1 AND slot = 0 AND EXISTS (SELECT 1 FROM main.errand_job WHERE id = job)`
-	sqlDropKey       = `DELETE FROM main.errand_unique WHERE key = ?1 AND slot = 0`
-	sqlReleaseKey    = `DELETE FROM main.errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 )
 
 // Enqueue implements [storage.Store].
@@ -120,32 +106,23 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 		if r.option != nil {
 			r.Options |= hasOption
 		}
-		var holder storage.ID
-		if j.Conflict == nil {
-			holder, err = t.enter(now, &r, rules.Until(j, r.CreatedAt, r.DueAt))
-		} else {
-			holder, err = t.enterOrReplace(now, &r, j, &out[i])
-		}
+		claim, err := t.enter(now, &r, j)
 		if err != nil {
-			return nil, refusal(err, i, first)
-		}
-		if holder.IsZero() && !out[i].Duplicate {
-			t.meta.nextJob++
-			out[i].ID = r.id()
-			for _, tag := range j.Tags {
-				if _, err := t.exec(sqlInsertTag, tag, r.ID); err != nil {
-					return nil, err
-				}
-			}
-			continue
-		}
-		out[i].ID, out[i].Duplicate = holder, true
-		m.keep(holder)
-		if out[i].Replaced || holder.IsZero() {
-			continue
-		}
-		if err := t.row(sqlKeyGone, []any{j.Unique, created}, &out[i].Gone); err != nil {
 			return nil, err
+		}
+		if claim.Verdict < rules.Follow {
+			if out[i], err = claim.Answer(i, first); err != nil {
+				return nil, err
+			}
+			m.keep(out[i].ID)
+			continue
+		}
+		t.meta.nextJob++
+		out[i].ID = r.id()
+		for _, tag := range j.Tags {
+			if _, err := t.exec(sqlInsertTag, tag, r.ID); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return out, nil
@@ -169,18 +146,18 @@ func dueTime(now time.Time, created int64, j *storage.NewJob) (state stateCode, 
 	return ready, created, 0
 }
 
-// enter puts a job into errand_job, as scheduled, ready or blocked, unless another job
-// holds its unique key: then it returns the ID of that one. A ready job of a call
-// that adds it alone is leased at once if a worker of this process waits for it,
-// which saves the page on which it would have been ready.
-func (t *tx) enter(now time.Time, r *jobRow, until int64) (holder storage.ID, err error) {
+// enter puts a job into errand_job, as scheduled, ready or blocked, unless its Claim says
+// that it does not get its unique key. A ready job of a call that adds it alone is leased at
+// once if a worker of this process waits for it, which saves the page on which it would have
+// been ready.
+func (t *tx) enter(now time.Time, r *jobRow, j *storage.NewJob) (c rules.Claim, err error) {
+	c.Verdict = rules.Succeed
 	if r.UniqueKey.Valid {
-		holder, err = t.claimKey(micros(now), r, until)
-		if err != nil || !holder.IsZero() && holder != r.id() { // its own, if it outlives the job
-			return holder, err
+		if c, err = t.claimKey(now, r, j); err != nil || c.Verdict < rules.Follow {
+			return c, err
 		}
 	}
-	return storage.ID{}, t.admit(now, r)
+	return c, t.admit(now, r)
 }
 
 // admit is enter for a job that has its unique key.
@@ -219,71 +196,4 @@ func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 		return t.regroup(r.option.GroupKey)
 	}
 	return nil
-}
-
-// claimKey takes the unique key of a job. If another job holds it, claimKey
-// returns that job's ID.
-func (t *tx) claimKey(at int64, r *jobRow, until int64) (holder storage.ID, err error) {
-	key := r.UniqueKey.String
-	n, err := t.execCount(sqlClaimKey, key, r.ID, r.Salt, r.CreatedAt, until)
-	if n > 0 || err != nil {
-		return holder, err
-	}
-	h, err := t.keyHolder(key)
-	if err != nil || h.until <= 0 || h.until == rules.Forever {
-		return h.id(), err
-	}
-	over, err := t.over(at, key, &h)
-	if err != nil || !over {
-		return h.id(), err
-	}
-	return holder, t.takeKey(r, until)
-}
-
-// keyRow is who holds a unique key.
-type keyRow struct {
-	job, created, until int64
-	salt                uint32
-}
-
-func (k *keyRow) id() storage.ID {
-	if k.job == 0 {
-		return storage.ID{}
-	}
-	return storage.NewID(fromMicros(k.created), k.salt, k.job)
-}
-
-// keyHolder returns who holds a unique key, or [sql.ErrNoRows].
-func (t *tx) keyHolder(key string) (k keyRow, err error) {
-	err = t.row(sqlKeyHolder, []any{key}, &k.job, &k.salt, &k.created, &k.until)
-	return k, err
-}
-
-// ReleaseUnique implements [storage.Store].
-func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.ID, err error) {
-	found := false
-	err = s.submit(ctx, &request{ends: true, run: func(t *tx) (err error) {
-		k, err := t.keyHolder(key)
-		holder = k.id()
-		if found = !errors.Is(err, sql.ErrNoRows); !found {
-			return nil // an answer, not an error: an error would make the batch run again
-		}
-		if err != nil {
-			return err
-		}
-		n, err := t.execCount(sqlEndKeyWithJob, key)
-		if n > 0 || err != nil {
-			return err
-		}
-		holder = storage.ID{}
-		_, err = t.exec(sqlDropKey, key)
-		return err
-	}})
-	if err == nil && !found {
-		err = storage.ErrNotFound
-	}
-	if err != nil {
-		return storage.ID{}, err
-	}
-	return holder, nil
 }

@@ -297,5 +297,5 @@ func (s *Store) OnView(before, after func()) { s.view.before, s.view.after = bef
 
 // Rows calls fn in a transaction.
 func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
-	return s.submit(ctx, &request{ends: true, run: func(t *tx) error { return fn(groupRows{t}) }})
+	return s.submit(ctx, &request{ends: true, run: func(t *tx) error { return fn(&ruleRows{tx: t}) }})
 }

@@ -253,13 +253,13 @@ func (p *publisher) deliver(pub *storage.Publication) ([]storage.Enqueued, error
 	if len(pub.Jobs) == 0 {
 		return nil, nil
 	}
-	next, evicted, renewed := p.meta.nextJob, len(p.evicted), p.renewed
+	next, evicted, keys := p.meta.nextJob, len(p.evicted), p.keysWritten
 	jobs, tag := slices.Clone(pub.Jobs), storage.MessageTag(pub.Message.ID)
 	for i := range jobs {
 		jobs[i].Tags = append(slices.Clip(jobs[i].Tags), tag)
 	}
 	out, err := p.enqueue(p.now, jobs, p.room)
-	p.wrote = p.wrote || p.meta.nextJob != next || len(p.evicted) != evicted || p.renewed != renewed
+	p.wrote = p.wrote || p.meta.nextJob != next || len(p.evicted) != evicted || p.keysWritten != keys
 	return out, err
 }
 

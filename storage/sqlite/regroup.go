@@ -86,9 +86,14 @@ func (t *tx) settleGroup(key string, anew bool) error {
 // settleGroups has the members of groups be in the states that they should.
 func (t *tx) settleGroups(keys []string, anew bool) error {
 	var d rules.Delta
-	if err := rules.SettleGroups(groupRows{t}, keys, anew, t.groups.at, &d); err != nil {
+	if err := rules.SettleGroups(&ruleRows{tx: t}, keys, anew, t.groups.at, &d); err != nil {
 		return err
 	}
+	return t.decided(&d)
+}
+
+// decided does what a rule has decided.
+func (t *tx) decided(d *rules.Delta) error {
 	for _, key := range d.Pass {
 		if _, err := t.exec(sqlPassDead, key); err != nil {
 			return err
@@ -104,22 +109,21 @@ func (t *tx) settleGroups(keys []string, anew bool) error {
 			return err
 		}
 	}
+	for _, k := range d.Keys {
+		if err := t.writeKey(k); err != nil {
+			return err
+		}
+	}
 	for _, l := range d.LetIn {
-		if err := t.unblock(l.Job, cmp.Or(l.At, math.MinInt64), rules.Placed); err != nil {
+		if err := t.unblock(l.Job, cmp.Or(l.At, math.MinInt64), l.As); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// groupRows is [rules.Rows] of a transaction. With one writer nothing is to be locked.
-type groupRows struct{ *tx }
-
-// Load implements [rules.Rows].
-func (groupRows) Load(rules.Need) error { return nil }
-
 // Group implements [rules.Rows].
-func (t groupRows) Group(key string, anew bool) (g rules.Group, err error) {
+func (t *ruleRows) Group(key string, anew bool) (g rules.Group, err error) {
 	g.Name = key
 	if g.Rule, err = t.groupRule(key); err == nil {
 		err = t.tally(key, &g)

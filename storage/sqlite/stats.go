@@ -98,14 +98,14 @@ const succeededPace = 1_000_000
 
 // ledger is what a transaction adds to numbers that are not in meta.
 type ledger struct {
-	counts    map[laneState]int64
-	refs      map[int64]int64 // references to policies
-	tidy      bool            // policies without references are deleted at the end
-	successes map[int64]int64 // tokens of the last successes of lanes that are watched
-	deaths    deaths
-	lasts     lasts
-	leaving   map[string]bool // messages that may have lost their last job
-	renewed   int             // times of unique keys that have begun anew
+	counts      map[laneState]int64
+	refs        map[int64]int64 // references to policies
+	tidy        bool            // policies without references are deleted at the end
+	successes   map[int64]int64 // tokens of the last successes of lanes that are watched
+	deaths      deaths
+	lasts       lasts
+	leaving     map[string]bool // messages that may have lost their last job
+	keysWritten int             // rows of unique keys
 }
 
 func newLedger() ledger { return ledger{counts: map[laneState]int64{}} }

@@ -125,7 +125,7 @@ func (g *Group) Settle(anew bool, at int64, d *Delta) {
 		g.leave(d)
 	}
 	for _, job := range g.Waiting[:min(int64(len(g.Waiting)), max(g.Rule.Limit-g.Taken, 0))] {
-		d.LetIn = append(d.LetIn, LetIn{job, at})
+		d.LetIn = append(d.LetIn, LetIn{job, at, Placed})
 	}
 }
 
@@ -150,7 +150,7 @@ func (g *Group) settleOrder(at int64, d *Delta) {
 		}
 	}
 	if len(g.Waiting) > 0 && next == g.Waiting[0] {
-		d.LetIn = append(d.LetIn, LetIn{next, at})
+		d.LetIn = append(d.LetIn, LetIn{next, at, Placed})
 	}
 }
 

@@ -76,6 +76,9 @@ func (d *Delta) String() string {
 		if l.At != 0 {
 			word += fmt.Sprint(" at ", l.At)
 		}
+		if l.As != Placed {
+			word += fmt.Sprint(" as ", l.As)
+		}
 		words = append(words, word)
 	}
 	return strings.Join(words, ", ")
@@ -128,26 +131,29 @@ func TestGroup_Settle(t *testing.T) {
 }
 
 // read are groups by their names.
-type read map[string]*Group
+type read struct {
+	Rows
+	groups map[string]*Group
+}
 
 func (r read) Load(n Need) error {
 	for _, name := range n.Groups {
-		if r[name] == nil {
+		if r.groups[name] == nil {
 			return errors.New("no group " + name)
 		}
 	}
 	return nil
 }
 
-func (r read) Group(name string, _ bool) (Group, error) { return *r[name], nil }
+func (r read) Group(name string, _ bool) (Group, error) { return *r.groups[name], nil }
 
 func TestSettleGroups(t *testing.T) {
 	turns := GroupRule{Limit: 1, Turns: true}
-	r := read{
+	r := read{groups: map[string]*Group{
 		"a": groupOf(t, inOrder, "r3 w2", false), "b": groupOf(t, turns, "w2 w3", false),
 		"c": groupOf(t, GroupRule{Limit: 2, Pass: true, Turns: true}, "s1 w5 w6", true), "d": groupOf(t, passing, "d7", true),
-	}
-	r["d"].Name = "d"
+	}}
+	r.groups["d"].Name = "d"
 	var d Delta
 	if err := SettleGroups(r, []string{"a", "b"}, false, 9, &d); err != nil {
 		t.Fatal(err)

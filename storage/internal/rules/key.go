@@ -11,14 +11,38 @@ import (
 // Forever is the Until of a key with [storage.UniqueForever].
 const Forever = math.MaxInt64
 
-// Key is what is read of a unique key that a job holds.
+// Keeper is a job that has a unique key, or waits for it. The zero value is nobody.
+type Keeper struct {
+	Job     int64 // key
+	Created int64 // when it was enqueued
+	Until   int64 // until when it has the key at least; 0: no longer than it lives
+	Salt    uint32
+}
+
+// ID returns the ID of the job, the zero one of nobody.
+func (k Keeper) ID() storage.ID {
+	if k.Job == 0 {
+		return storage.ID{}
+	}
+	return storage.NewID(time.UnixMicro(k.Created), k.Salt, k.Job)
+}
+
+// windowed reports whether k has the key for a time, whatever becomes of it.
+func (k Keeper) windowed() bool { return k.Until > 0 && k.Until < Forever }
+
+// Key is a unique key, as it was read or as a decision has left it.
 type Key struct {
-	Created int64 // when the holder was enqueued
-	Until   int64 // until when the holder has the key at least; 0: no longer than it lives
-	Live    bool  // whether the holder lives
+	Name   string
+	Holder Keeper
+	Behind Keeper // who waits for the key
+	Live   bool   // whether the holder lives
+	Kept   bool   // whether a holder that has ended is in a table
 	// Waiting is the job behind the holder, or if there is none the holder itself, if that job
 	// is live; else nil. It is read only for a Conflict that may change it.
 	Waiting *Waiting
+	// Were are the holder and who waits as they were read, for the store that writes what has
+	// changed since.
+	Were [2]Keeper
 }
 
 // Waiting is what is read of a job that a [storage.Conflict] may change.
@@ -31,32 +55,43 @@ type Waiting struct {
 	Args []byte // read only for a Merge
 }
 
-// windowed reports whether the holder has the key for a time, whatever becomes of it.
-func (k *Key) windowed() bool { return k.Until > 0 && k.Until < Forever }
-
-// Renew has the time of a key begin anew at now if it began later, as the clock was set back
-// since, and reports whether that has changed Until. It does so only for a holder that has ended.
-func (k *Key) Renew(now int64) bool {
-	if k.Live || !k.windowed() || k.Created <= now || k.Until <= k.Created {
+// renew has the time of a key begin anew at now if it began later, as the clock was set back
+// since, and reports whether that has changed it. It does so only for a holder that has ended.
+func (k *Key) renew(now int64) bool {
+	h := &k.Holder
+	if k.Live || !h.windowed() || h.Created <= now || h.Until <= h.Created {
 		return false
 	}
-	k.Until += now - k.Created
+	h.Until += now - h.Created
 	return true
 }
 
-// Over reports whether nobody has the key any more.
-func (k *Key) Over(now int64) bool { return !k.Live && k.windowed() && k.Until <= now }
+// free reports whether nobody has the key, or not any more.
+func (k *Key) free(now int64) bool {
+	return k.Holder.Job == 0 || !k.Live && k.Holder.windowed() && k.Holder.Until <= now
+}
 
-// Verdict is what becomes of a job that finds its key held.
+// gone reports whether a job that has the key is in no table.
+func (k *Key) gone(now int64) bool { return k.Holder.Until > now && !k.Live && !k.Kept }
+
+// Last returns the job of Waiting.
+func (k *Key) Last() Keeper {
+	if k.Behind.Job != 0 {
+		return k.Behind
+	}
+	return k.Holder
+}
+
+// Verdict is what becomes of a job that wants a key.
 type Verdict uint8
 
 // The verdicts.
 const (
-	Duplicate Verdict = iota // nothing is inserted
+	Duplicate Verdict = iota // it is not inserted
 	Refuse                   // the call fails with a DuplicateError
-	Change                   // the job that waits is changed, see Replaced
-	Follow                   // the job is inserted behind the holder, and blocked
-	Succeed                  // the job is inserted and takes the key over
+	Change                   // the job that waits is changed
+	Follow                   // it is inserted behind the holder, and blocked
+	Succeed                  // it is inserted, and has the key
 )
 
 // changes returns the job that c may change, or nil.
@@ -68,9 +103,8 @@ func (k *Key) changes(c *storage.Conflict) *Waiting {
 	return w
 }
 
-// Conflict decides about a job whose key is held. A job that follows or succeeds is due at the
-// Until of the key at the earliest, if that has a time.
-func (k *Key) Conflict(j *storage.NewJob) Verdict {
+// conflict decides about a job whose key is held.
+func (k *Key) conflict(j *storage.NewJob) Verdict {
 	c := j.Conflict
 	switch {
 	case c != nil && c.Mode == storage.Fail:
@@ -79,34 +113,21 @@ func (k *Key) Conflict(j *storage.NewJob) Verdict {
 		return Duplicate
 	case k.changes(c) != nil:
 		return Change
-	case !k.Live && k.windowed():
+	case !k.Live && k.Holder.windowed():
 		return Succeed
-	case k.Live && k.Until != Forever && j.Group == "":
+	case k.Live && k.Holder.Until != Forever && j.Group == "":
 		return Follow
 	}
 	return Duplicate
 }
 
-// Enter has k be as it is once a job has entered for which the verdict was v, or the job that
-// waits was changed: that job is w then, and until is its [Until]. A job whose key is free
-// succeeds.
-func (k *Key) Enter(v Verdict, until int64, w Waiting) {
-	switch v {
-	case Change, Follow:
-		k.Waiting = &w
-	case Succeed:
-		*k = Key{Created: w.Created, Until: until, Live: true, Waiting: &w}
-	case Duplicate, Refuse:
+// unmerged returns nil if the args of a job were made of those of the job that waits, see
+// [storage.Merge], else what they are to be made of.
+func (k *Key) unmerged(c *storage.Conflict) *storage.Unmerged {
+	if c == nil || c.Merge == nil {
+		return nil
 	}
-}
-
-// Unmerged returns nil if the args of a job were made of those of the job that waits, see
-// [storage.Merge], else what they are to be made of. k is nil if nobody holds the key.
-func (k *Key) Unmerged(c *storage.Conflict) *storage.Unmerged {
-	var w *Waiting
-	if k != nil {
-		w = k.changes(c)
-	}
+	w := k.changes(c)
 	if old := c.Merge.Old; (w != nil) == (old != nil) && (w == nil || bytes.Equal(old, w.Args)) {
 		return nil
 	}
@@ -116,9 +137,72 @@ func (k *Key) Unmerged(c *storage.Conflict) *storage.Unmerged {
 	return &storage.Unmerged{Found: append([]byte{}, w.Args...)}
 }
 
-// Replaced returns what a waiting job is once a job with a Conflict has changed it, and whether
-// it is due at another time. One that was blocked is to be blocked again.
-func (w Waiting) Replaced(now time.Time, c *storage.Conflict) (is Waiting, put bool) {
+// Claim is what becomes of a job that wants a key.
+type Claim struct {
+	Verdict  Verdict
+	ID       storage.ID // of the job that has the key or, for Change, waits for it; zero if the job is inserted
+	Gone     bool       // see [storage.Enqueued]
+	Unmerged *storage.Unmerged
+	// Of Change: the job that waits as it comes to be, and whether it is due at another time.
+	// One that was blocked is to be blocked again.
+	Is  Waiting
+	Put bool
+	// Due, if not zero, is when the job is due and scheduled for: not before another one has
+	// had the key for its time.
+	Due     int64
+	changed bool // whether k is another
+}
+
+// claim decides about a new job, which is to have the key as is, and is due at a time. It has k
+// be as it is then.
+func (k *Key) claim(now time.Time, j *storage.NewJob, is Keeper, due int64) (c Claim) {
+	at := now.UnixMicro()
+	if c.Unmerged = k.unmerged(j.Conflict); c.Unmerged == nil {
+		c.changed = k.renew(at)
+		switch {
+		case k.free(at):
+			c.Verdict = Succeed
+		case k.Holder.Job == is.Job: // its own, which outlives it
+			c.Verdict = Succeed
+			return c
+		default:
+			c.Verdict = k.conflict(j)
+			if c.Verdict >= Follow && k.Holder.Until > due {
+				c.Due, due = k.Holder.Until, k.Holder.Until
+			}
+		}
+	}
+	is.Until = Until(j, is.Created, due)
+	switch c.Verdict {
+	case Duplicate, Refuse:
+		c.ID, c.Gone = k.Holder.ID(), k.gone(at)
+	case Change:
+		c.ID = k.Last().ID()
+		c.Is, c.Put = k.Waiting.replaced(now, j.Conflict)
+	case Follow:
+		k.Behind, c.changed = is, true
+	case Succeed:
+		k.Holder, k.Live, k.Kept, c.changed = is, true, false, true
+	}
+	return c
+}
+
+// Answer returns the answer for the job at an index of a call if it is not inserted; first is
+// the key of the first new job of the call.
+func (c *Claim) Answer(index int, first int64) (storage.Enqueued, error) {
+	if c.Verdict != Refuse {
+		return storage.Enqueued{ID: c.ID, Duplicate: true, Replaced: c.Verdict == Change, Gone: c.Gone, Unmerged: c.Unmerged}, nil
+	}
+	d := &storage.DuplicateError{Index: index, ID: c.ID, Gone: c.Gone}
+	if d.ID.Key() >= first { // of the same call, and so never there
+		d.ID, d.Gone = storage.ID{}, false
+	}
+	return storage.Enqueued{}, d
+}
+
+// replaced returns what a waiting job is once a job with a Conflict has changed it, and whether
+// it is due at another time.
+func (w Waiting) replaced(now time.Time, c *storage.Conflict) (is Waiting, put bool) {
 	at, due := now.UnixMicro(), w.Due
 	is = w
 	if c.Fresh {
@@ -138,7 +222,7 @@ func (w Waiting) Replaced(now time.Time, c *storage.Conflict) (is Waiting, put b
 	return is, true
 }
 
-// Until returns until when a new job has its key at least, see Key, that was enqueued at created
+// Until returns until when a new job has its key at least, see Keeper, that was enqueued at created
 // and is due at due.
 func Until(j *storage.NewJob, created, due int64) int64 {
 	switch {
@@ -150,36 +234,29 @@ func Until(j *storage.NewJob, created, due int64) int64 {
 	return 0
 }
 
-// Heir is who has a key once its holder has ended.
-type Heir uint8
-
-// The heirs.
-const (
-	Nobody Heir = iota
-	Follower
-	Holder // still
-)
-
-// Ended says who has a key whose holder ends at now; follows says that a job waits behind it.
-func (k *Key) Ended(now int64, follows bool) Heir {
+// release has a job that ends at now leave the key; kept says whether it stays in a table. It
+// returns the job that was blocked behind it, and has the key now, or 0.
+func (k *Key) release(job, now int64, kept bool) (heir int64) {
 	switch {
-	case follows:
-		return Follower
-	case k.Until > now:
-		return Holder
+	case k.Behind.Job == job:
+		k.Behind = Keeper{}
+	case k.Holder.Job != job:
+	case k.Behind.Job != 0:
+		k.Holder, k.Behind = k.Behind, Keeper{}
+		return k.Holder.Job
+	case k.Holder.Until > now:
+		k.Live, k.Kept = false, kept
+	default:
+		k.Holder = Keeper{}
 	}
-	return Nobody
+	return 0
 }
 
-// Leave has k be as it is once its holder has ended and h has it: with Follower that is a job
-// which was enqueued at created and has the key until until at least.
-func (k *Key) Leave(h Heir, created, until int64) {
-	switch h {
-	case Nobody:
-		*k = Key{}
-	case Follower:
-		k.Created, k.Until = created, until
-	case Holder:
-		k.Live, k.Waiting = false, nil
+// EndTime has the key be held no longer than its holder lives.
+func (k *Key) EndTime() {
+	if k.Live {
+		k.Holder.Until = 0
+	} else {
+		k.Holder = Keeper{}
 	}
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ const second = 1_000_000
 
 func at(us int64) time.Time { return time.UnixMicro(us) }
 
-func TestKey_Conflict(t *testing.T) {
+func TestKey_conflict(t *testing.T) {
 	waits := func(s storage.State, attempt int) *Waiting {
 		return &Waiting{State: s, Counters: storage.Counters{Attempt: attempt}}
 	}
@@ -29,30 +30,30 @@ func TestKey_Conflict(t *testing.T) {
 		{"fail", storage.Fail, Key{Live: true, Waiting: ready}, "", Refuse},
 		{"a job waits", storage.Replace, Key{Live: true, Waiting: ready}, "", Change},
 		{"one that is put off waits", storage.Replace, Key{Live: true, Waiting: begun}, "", Change},
-		{"a job that has the key for ever waits", storage.Debounce, Key{Live: true, Until: Forever, Waiting: ready}, "", Change},
+		{"a job that has the key for ever waits", storage.Debounce, Key{Live: true, Holder: Keeper{Until: Forever}, Waiting: ready}, "", Change},
 		{"a member waits", storage.Replace, Key{Live: true, Waiting: ready}, "g", Change},
 		{"for After none has begun", storage.After, Key{Live: true, Waiting: ready}, "", Change},
 		{"for After the one that waits has begun", storage.After, Key{Live: true, Waiting: begun}, "", Follow},
 		{"the holder runs", storage.Replace, Key{Live: true, Waiting: running}, "", Follow},
-		{"the holder runs, and has the key for a time", storage.Replace, Key{Live: true, Until: second, Waiting: running}, "", Follow},
-		{"the holder runs, and has the key for ever", storage.Replace, Key{Live: true, Until: Forever, Waiting: running}, "", Duplicate},
+		{"the holder runs, and has the key for a time", storage.Replace, Key{Live: true, Holder: Keeper{Until: second}, Waiting: running}, "", Follow},
+		{"the holder runs, and has the key for ever", storage.Replace, Key{Live: true, Holder: Keeper{Until: Forever}, Waiting: running}, "", Duplicate},
 		{"the holder of a member runs", storage.Replace, Key{Live: true, Waiting: running}, "g", Duplicate},
-		{"the holder has ended, and has the key for a time", storage.Replace, Key{Until: second}, "", Succeed},
-		{"the holder of a member has ended, and has the key for a time", storage.Replace, Key{Until: second}, "g", Succeed},
-		{"the holder has ended, and has the key for ever", storage.Replace, Key{Until: Forever}, "", Duplicate},
+		{"the holder has ended, and has the key for a time", storage.Replace, Key{Holder: Keeper{Until: second}}, "", Succeed},
+		{"the holder of a member has ended, and has the key for a time", storage.Replace, Key{Holder: Keeper{Until: second}}, "g", Succeed},
+		{"the holder has ended, and has the key for ever", storage.Replace, Key{Holder: Keeper{Until: Forever}}, "", Duplicate},
 		{"the holder is missing, by damage", storage.Replace, Key{}, "", Duplicate},
 	} {
 		j := storage.NewJob{Unique: "u", Group: c.group, Conflict: &storage.Conflict{Mode: c.mode}}
-		if got := c.key.Conflict(&j); got != c.want {
+		if got := c.key.conflict(&j); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)
 		}
 	}
-	if got := (&Key{Live: true, Waiting: ready}).Conflict(&storage.NewJob{Unique: "u"}); got != Duplicate {
+	if got := (&Key{Live: true, Waiting: ready}).conflict(&storage.NewJob{Unique: "u"}); got != Duplicate {
 		t.Errorf("without a Conflict: %d, want %d", got, Duplicate)
 	}
 }
 
-func TestKey_Unmerged(t *testing.T) {
+func TestKey_unmerged(t *testing.T) {
 	waits := &Waiting{State: storage.Ready, Args: []byte("a")}
 	runs := &Waiting{State: storage.Running, Args: []byte("a")}
 	for _, c := range []struct {
@@ -61,8 +62,8 @@ func TestKey_Unmerged(t *testing.T) {
 		old  []byte
 		want *storage.Unmerged
 	}{
-		{"nobody has the key", nil, nil, nil},
-		{"nobody has the key any more", nil, []byte("a"), &storage.Unmerged{}},
+		{"nobody waits", &Key{}, nil, nil},
+		{"nobody waits any more", &Key{}, []byte("a"), &storage.Unmerged{}},
 		{"made of what waits", &Key{Live: true, Waiting: waits}, []byte("a"), nil},
 		{"made of what has changed", &Key{Live: true, Waiting: waits}, []byte("b"), &storage.Unmerged{Found: []byte("a")}},
 		{"made of nothing", &Key{Live: true, Waiting: waits}, nil, &storage.Unmerged{Found: []byte("a")}},
@@ -71,14 +72,14 @@ func TestKey_Unmerged(t *testing.T) {
 		{"made of args that are empty", &Key{Live: true, Waiting: &Waiting{State: storage.Ready, Args: []byte{}}}, []byte{}, nil},
 		{"to be made of args that are empty", &Key{Live: true, Waiting: &Waiting{State: storage.Ready}}, nil, &storage.Unmerged{Found: []byte{}}},
 	} {
-		got := c.key.Unmerged(&storage.Conflict{Mode: storage.Replace, Merge: &storage.Merge{Old: c.old}})
+		got := c.key.unmerged(&storage.Conflict{Mode: storage.Replace, Merge: &storage.Merge{Old: c.old}})
 		if (got == nil) != (c.want == nil) || got != nil && ((got.Found == nil) != (c.want.Found == nil) || string(got.Found) != string(c.want.Found)) {
 			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
 		}
 	}
 }
 
-func TestWaiting_Replaced(t *testing.T) {
+func TestWaiting_replaced(t *testing.T) {
 	const now = 100 * second
 	counters := storage.Counters{Attempt: 2, Retry: 2, Crashes: 1, Snoozes: 3}
 	w := func(s storage.State, created, due int64) Waiting {
@@ -105,7 +106,7 @@ func TestWaiting_Replaced(t *testing.T) {
 		{"debounce, at most to MaxWait", w(storage.Scheduled, 93*second, 101*second), storage.Conflict{Mode: storage.Debounce, Quiet: 5 * time.Second, MaxWait: 10 * time.Second}, storage.Scheduled, 103 * second, 3 * second, true},
 		{"debounce, MaxWait is over", w(storage.Scheduled, 50*second, 99*second), storage.Conflict{Mode: storage.Debounce, Quiet: 5 * time.Second, MaxWait: 49500 * time.Millisecond}, storage.Ready, 99_500_000, 0, true},
 	} {
-		is, put := c.was.Replaced(at(now), &c.c)
+		is, put := c.was.replaced(at(now), &c.c)
 		want := counters
 		if c.c.Fresh {
 			want = storage.Counters{Attempt: 2}
@@ -116,12 +117,12 @@ func TestWaiting_Replaced(t *testing.T) {
 	}
 	// An attempt has not put it off, so that it stays due later.
 	first := Waiting{State: storage.Scheduled, Due: 200 * second}
-	if is, put := first.Replaced(at(now), &storage.Conflict{Mode: storage.Replace, Fresh: true}); put || is.Due != 200*second {
+	if is, put := first.replaced(at(now), &storage.Conflict{Mode: storage.Replace, Fresh: true}); put || is.Due != 200*second {
 		t.Errorf("fresh before the first attempt: %+v, put %v", is, put)
 	}
 }
 
-func TestKey_Renew(t *testing.T) {
+func TestKey_renew(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		key     Key
@@ -130,34 +131,21 @@ func TestKey_Renew(t *testing.T) {
 		until   int64
 		over    bool
 	}{
-		{"it holds", Key{Created: 1, Until: 10}, 9, false, 10, false},
-		{"it is over", Key{Created: 1, Until: 10}, 10, false, 10, true},
-		{"the holder lives", Key{Created: 1, Until: 10, Live: true}, 10, false, 10, false},
-		{"for ever", Key{Created: 1, Until: Forever}, 10, false, Forever, false},
-		{"with its life", Key{Created: 1}, 10, false, 0, false},
-		{"the clock was set back", Key{Created: 100, Until: 110}, 5, true, 15, false},
-		{"the clock was set back, and the holder lives", Key{Created: 100, Until: 110, Live: true}, 5, false, 110, false},
-		{"the clock was set back before a time in the past", Key{Created: 100, Until: 100}, 5, false, 100, false},
-		{"the clock was set back, for ever", Key{Created: 100, Until: Forever}, 5, false, Forever, false},
-		{"enqueued now", Key{Created: 5, Until: 15}, 5, false, 15, false},
+		{"nobody has it", Key{}, 9, false, 0, true},
+		{"it holds", Key{Holder: Keeper{1, 1, 10, 0}}, 9, false, 10, false},
+		{"it is over", Key{Holder: Keeper{1, 1, 10, 0}}, 10, false, 10, true},
+		{"the holder lives", Key{Holder: Keeper{1, 1, 10, 0}, Live: true}, 10, false, 10, false},
+		{"for ever", Key{Holder: Keeper{1, 1, Forever, 0}}, 10, false, Forever, false},
+		{"with its life", Key{Holder: Keeper{1, 1, 0, 0}}, 10, false, 0, false},
+		{"the clock was set back", Key{Holder: Keeper{1, 100, 110, 0}}, 5, true, 15, false},
+		{"the clock was set back, and the holder lives", Key{Holder: Keeper{1, 100, 110, 0}, Live: true}, 5, false, 110, false},
+		{"the clock was set back before a time in the past", Key{Holder: Keeper{1, 100, 100, 0}}, 5, false, 100, false},
+		{"the clock was set back, for ever", Key{Holder: Keeper{1, 100, Forever, 0}}, 5, false, Forever, false},
+		{"enqueued now", Key{Holder: Keeper{1, 5, 15, 0}}, 5, false, 15, false},
 	} {
 		k := c.key
-		if got := k.Renew(c.now); got != c.renewed || k.Until != c.until || k.Over(c.now) != c.over {
-			t.Errorf("%s: %v, until %d, over %v, want %v, %d, %v", c.what, got, k.Until, k.Over(c.now), c.renewed, c.until, c.over)
-		}
-	}
-}
-
-func TestKey_Ended(t *testing.T) {
-	for _, c := range []struct {
-		until   int64
-		follows bool
-		want    Heir
-	}{
-		{0, false, Nobody}, {10, false, Nobody}, {11, false, Holder}, {Forever, false, Holder}, {0, true, Follower}, {11, true, Follower},
-	} {
-		if got := (&Key{Until: c.until}).Ended(10, c.follows); got != c.want {
-			t.Errorf("until %d, follows %v: %d, want %d", c.until, c.follows, got, c.want)
+		if got := k.renew(c.now); got != c.renewed || k.Holder.Until != c.until || k.free(c.now) != c.over {
+			t.Errorf("%s: %v, until %d, over %v, want %v, %d, %v", c.what, got, k.Holder.Until, k.free(c.now), c.renewed, c.until, c.over)
 		}
 	}
 }
@@ -187,43 +175,194 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-func TestKey_Enter(t *testing.T) {
-	w := Waiting{State: storage.Ready, Created: 7, Due: 8}
-	before := Key{Created: 1, Until: 5, Live: true, Waiting: &Waiting{Created: 1}}
+// keyRows has one key.
+type keyRows struct {
+	Rows
+	key Key
+}
+
+func (r *keyRows) Load(n Need) error {
+	if n.Keys[0].Name != r.key.Name {
+		return ErrNotLoaded
+	}
+	return nil
+}
+
+func (r *keyRows) Key(string, *storage.Conflict) (*Key, error) { return &r.key, nil }
+
+func TestClaimKey(t *testing.T) {
+	const now, later = 100 * second, 200 * second
+	is := Keeper{Job: 7, Created: now, Salt: 3}
+	until := func(k Keeper, us int64) Keeper { k.Until = us; return k }
+	holder, behind := Keeper{Job: 1, Created: 5, Salt: 2}, Keeper{Job: 2, Created: 6, Salt: 4}
+	waits := func(due int64) *Waiting { return &Waiting{State: storage.Scheduled, Created: 5, Due: due} }
+	runs := &Waiting{State: storage.Running}
+	replace := &storage.Conflict{Mode: storage.Replace}
+	debounce := &storage.Conflict{Mode: storage.Debounce, Quiet: 300 * time.Second}
 	for _, c := range []struct {
-		what    string
-		verdict Verdict
-		want    Key
+		what     string
+		key      Key
+		job      storage.NewJob
+		due      int64
+		want     Claim
+		becoming Key
 	}{
-		{"nothing enters", Duplicate, before},
-		{"the call fails", Refuse, before},
-		{"one that waits is changed", Change, Key{Created: 1, Until: 5, Live: true, Waiting: &w}},
-		{"one waits behind the holder", Follow, Key{Created: 1, Until: 5, Live: true, Waiting: &w}},
-		{"one takes the key over", Succeed, Key{Created: 7, Until: 9, Live: true, Waiting: &w}},
+		{"nobody has it", Key{}, storage.NewJob{}, now, Claim{Verdict: Succeed, changed: true}, Key{Holder: is, Live: true}},
+		{"nobody has it, and it is for a time", Key{}, storage.NewJob{UniqueFor: time.Second}, later, Claim{Verdict: Succeed, changed: true}, Key{Holder: until(is, later+second), Live: true}},
+		{"nobody has it any more", Key{Holder: until(holder, now), Kept: true}, storage.NewJob{}, 0, Claim{Verdict: Succeed, changed: true}, Key{Holder: is, Live: true}},
+		{"its own outlives it", Key{Holder: until(is, later)}, storage.NewJob{}, now, Claim{Verdict: Succeed}, Key{Holder: until(is, later)}},
+		{"a job lives", Key{Holder: holder, Live: true}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: holder, Live: true}},
+		{"a job lives, and has it for a time", Key{Holder: until(holder, later), Live: true}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: until(holder, later), Live: true}},
+		{"a job has gone", Key{Holder: until(holder, later)}, storage.NewJob{}, now, Claim{ID: holder.ID(), Gone: true}, Key{Holder: until(holder, later)}},
+		{"a job is kept", Key{Holder: until(holder, later), Kept: true}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: until(holder, later), Kept: true}},
+		{"a job is missing, by damage", Key{Holder: holder}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: holder}},
+		{
+			"the clock was set back", Key{Holder: Keeper{Job: 1, Created: later, Until: later + second}, Kept: true}, storage.NewJob{}, now,
+			Claim{ID: Keeper{Job: 1, Created: later}.ID(), changed: true}, Key{Holder: Keeper{Job: 1, Created: later, Until: now + second}, Kept: true},
+		},
+		{
+			"the call fails", Key{Holder: until(holder, later)}, storage.NewJob{Conflict: &storage.Conflict{Mode: storage.Fail}}, now,
+			Claim{Verdict: Refuse, ID: holder.ID(), Gone: true}, Key{Holder: until(holder, later)},
+		},
+		{
+			"the holder waits", Key{Holder: holder, Live: true, Waiting: waits(later)}, storage.NewJob{Conflict: debounce}, now,
+			Claim{Verdict: Change, ID: holder.ID(), Is: Waiting{State: storage.Scheduled, Created: 5, Due: now + 300*second, Delay: 300 * second}, Put: true},
+			Key{Holder: holder, Live: true, Waiting: waits(later)},
+		},
+		{
+			"one waits behind the holder", Key{Holder: holder, Behind: behind, Live: true, Waiting: waits(now)}, storage.NewJob{Conflict: replace}, now,
+			Claim{Verdict: Change, ID: behind.ID(), Is: *waits(now)}, Key{Holder: holder, Behind: behind, Live: true, Waiting: waits(now)},
+		},
+		{
+			"the holder runs", Key{Holder: holder, Live: true, Waiting: runs}, storage.NewJob{UniqueFor: time.Second, Conflict: replace}, now,
+			Claim{Verdict: Follow, changed: true}, Key{Holder: holder, Behind: until(is, now+second), Live: true, Waiting: runs},
+		},
+		{
+			"the holder runs, and has it for a time", Key{Holder: until(holder, later), Live: true, Waiting: runs}, storage.NewJob{UniqueFor: time.Second, Conflict: replace}, now,
+			Claim{Verdict: Follow, Due: later, changed: true}, Key{Holder: until(holder, later), Behind: until(is, later+second), Live: true, Waiting: runs},
+		},
+		{
+			"the holder has ended, and has it for a time", Key{Holder: until(holder, later), Kept: true}, storage.NewJob{Conflict: replace}, now,
+			Claim{Verdict: Succeed, Due: later, changed: true}, Key{Holder: is, Live: true},
+		},
+		{
+			"the holder has ended, and has it until before the job is due", Key{Holder: until(holder, now+1)}, storage.NewJob{Conflict: replace}, later,
+			Claim{Verdict: Succeed, changed: true}, Key{Holder: is, Live: true},
+		},
+		{
+			"the args were made of others", Key{Holder: until(holder, now), Kept: true}, storage.NewJob{Conflict: &storage.Conflict{Mode: storage.Replace, Merge: &storage.Merge{Old: []byte("a")}}}, now,
+			Claim{ID: holder.ID(), Unmerged: &storage.Unmerged{}}, Key{Holder: until(holder, now), Kept: true},
+		},
 	} {
-		k := before
-		k.Live = c.verdict != Succeed
-		k.Enter(c.verdict, 9, w)
-		if !reflect.DeepEqual(k, c.want) {
-			t.Errorf("%s: %+v, want %+v", c.what, k, c.want)
+		r := &keyRows{key: c.key}
+		r.key.Name, c.becoming.Name, c.job.Unique = "u", "u", "u"
+		var d Delta
+		got, err := ClaimKey(r, at(now), &c.job, is, c.due, &d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, c.want) || !reflect.DeepEqual(r.key, c.becoming) {
+			t.Errorf("%s:\n got %+v, %+v\nwant %+v, %+v", c.what, got, r.key, c.want, c.becoming)
+		}
+		if (len(d.Keys) == 1 && d.Keys[0] == &r.key) != c.want.changed {
+			t.Errorf("%s: the Delta has %d keys", c.what, len(d.Keys))
+		}
+	}
+	if _, err := ClaimKey(&keyRows{}, at(now), &storage.NewJob{Unique: "u"}, is, now, &Delta{}); !errors.Is(err, ErrNotLoaded) {
+		t.Errorf("a key that is not loaded: %v", err)
+	}
+}
+
+func TestClaim_Answer(t *testing.T) {
+	id := Keeper{Job: 5, Created: 1}.ID()
+	for _, c := range []struct {
+		claim Claim
+		want  storage.Enqueued
+	}{
+		{Claim{ID: id, Gone: true}, storage.Enqueued{ID: id, Duplicate: true, Gone: true}},
+		{Claim{Verdict: Change, ID: id}, storage.Enqueued{ID: id, Duplicate: true, Replaced: true}},
+		{Claim{ID: id, Unmerged: &storage.Unmerged{}}, storage.Enqueued{ID: id, Duplicate: true, Unmerged: &storage.Unmerged{}}},
+	} {
+		if got, err := c.claim.Answer(2, 9); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%+v: %+v, %v", c.claim, got, err)
+		}
+	}
+	for _, c := range []struct {
+		first int64
+		want  storage.DuplicateError
+	}{
+		{6, storage.DuplicateError{Index: 2, ID: id, Gone: true}},
+		{5, storage.DuplicateError{Index: 2}},
+	} {
+		var got *storage.DuplicateError
+		claim := Claim{Verdict: Refuse, ID: id, Gone: true}
+		if _, err := claim.Answer(2, c.first); !errors.As(err, &got) || *got != c.want {
+			t.Errorf("first %d: %v", c.first, err)
 		}
 	}
 }
 
-func TestKey_Leave(t *testing.T) {
-	w := &Waiting{Created: 7}
+func TestReleaseKey(t *testing.T) {
+	const now = 10
+	holder, behind := Keeper{Job: 1, Created: 5, Salt: 2}, Keeper{Job: 2, Created: 6, Until: 7, Salt: 4}
+	until := func(us int64) Keeper { return Keeper{Job: 1, Created: 5, Until: us} }
 	for _, c := range []struct {
 		what string
-		heir Heir
+		key  Key
+		job  int64
 		want Key
+		heir int64
 	}{
-		{"nobody", Nobody, Key{}},
-		{"the job behind", Follower, Key{Created: 7, Until: 9, Live: true, Waiting: w}},
-		{"the holder", Holder, Key{Created: 1, Until: 5}},
+		{"one that waits behind", Key{Holder: holder, Behind: behind, Live: true}, 2, Key{Holder: holder, Live: true}, 0},
+		{"another", Key{Holder: holder, Behind: behind, Live: true}, 3, Key{Holder: holder, Behind: behind, Live: true}, 0},
+		{"the holder", Key{Holder: holder, Live: true}, 1, Key{Live: true}, 0},
+		{"the holder before one that waits", Key{Holder: until(Forever - 1), Behind: behind, Live: true}, 1, Key{Holder: behind, Live: true}, 2},
+		{"its time is over", Key{Holder: until(now), Live: true}, 1, Key{Live: true}, 0},
+		{"its time is not over", Key{Holder: until(now + 1), Live: true}, 1, Key{Holder: until(now + 1), Kept: true}, 0},
+		{"for ever", Key{Holder: until(Forever), Live: true}, 1, Key{Holder: until(Forever), Kept: true}, 0},
 	} {
-		k := Key{Created: 1, Until: 5, Live: true, Waiting: w}
-		if k.Leave(c.heir, 7, 9); !reflect.DeepEqual(k, c.want) {
-			t.Errorf("%s: %+v, want %+v", c.what, k, c.want)
+		r := &keyRows{key: c.key}
+		r.key.Name, c.want.Name = "u", "u"
+		var d Delta
+		if err := ReleaseKey(r, "u", c.job, now, true, &d); err != nil {
+			t.Fatal(err)
 		}
+		if !reflect.DeepEqual(r.key, c.want) || len(d.Keys) != 1 || d.Keys[0] != &r.key {
+			t.Errorf("%s: %+v, want %+v", c.what, r.key, c.want)
+		}
+		if (c.heir == 0) != (len(d.LetIn) == 0) || c.heir != 0 && d.LetIn[0] != (LetIn{Job: c.heir}) {
+			t.Errorf("%s: let in %+v, want %d", c.what, d.LetIn, c.heir)
+		}
+		if d.Reset(); len(d.Keys)+len(d.LetIn) > 0 {
+			t.Errorf("%+v after Reset", d)
+		}
+	}
+	gone := &keyRows{key: Key{Name: "u", Holder: until(now + 1), Live: true, Kept: true}}
+	if err := ReleaseKey(gone, "u", 1, now, false, &Delta{}); err != nil || gone.key.Kept {
+		t.Errorf("one that is not kept: %+v, %v", gone.key, err)
+	}
+	if err := ReleaseKey(&keyRows{}, "u", 1, now, false, &Delta{}); !errors.Is(err, ErrNotLoaded) {
+		t.Errorf("a key that is not loaded: %v", err)
+	}
+}
+
+func TestKey_EndTime(t *testing.T) {
+	for _, c := range []struct{ was, want Key }{
+		{Key{Holder: Keeper{Job: 1, Until: 5}, Live: true}, Key{Holder: Keeper{Job: 1}, Live: true}},
+		{Key{Holder: Keeper{Job: 1, Until: 5}}, Key{}},
+	} {
+		k := c.was
+		if k.EndTime(); k != c.want {
+			t.Errorf("%+v becomes %+v, want %+v", c.was, k, c.want)
+		}
+	}
+}
+
+func TestKeeper_ID(t *testing.T) {
+	if got := (Keeper{Created: 5}).ID(); !got.IsZero() {
+		t.Errorf("nobody has the ID %s", got)
+	}
+	if got, want := (Keeper{Job: 7, Created: 5_000, Salt: 3}).ID(), storage.NewID(at(5_000), 3, 7); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -42,8 +42,9 @@ func name(group string) string { return queue + " " + group }
 // fixture is a database with an instance.
 type fixture struct {
 	*testing.T
-	db DB
-	s  storage.Store
+	db   DB
+	s    storage.Store
+	keep time.Duration // how long finished jobs are kept
 }
 
 func (f *fixture) must(err error) {
@@ -67,7 +68,7 @@ func (f *fixture) add(group string, n int) (keys []int64) {
 // exchange ends leases, and leases up to n jobs.
 func (f *fixture) exchange(n int, ends ...storage.Finish) []storage.Leased {
 	f.Helper()
-	x := storage.Exchange{LeaseDuration: time.Minute, Finish: ends, Wants: []storage.Want{{Queues: []string{queue}, Kinds: []string{kind}, N: n}}}
+	x := storage.Exchange{LeaseDuration: time.Minute, Finish: ends, Retention: storage.Retention{Default: f.keep}, Wants: []storage.Want{{Queues: []string{queue}, Kinds: []string{kind}, N: n}}}
 	res, err := f.s.Exchange(f.Context(), now, x)
 	f.must(err)
 	return res.Leased
@@ -173,8 +174,18 @@ func Run(t *testing.T, open func(t *testing.T) DB) {
 			compare(t, f.group(c.anew, !c.unsettled), want)
 		})
 	}
+	for _, c := range keyCases {
+		t.Run("a key: "+c.what, func(t *testing.T) {
+			f := begin(t)
+			want := c.build(f)
+			f.compareKey(f.key(&storage.Conflict{Mode: storage.Replace, Merge: &storage.Merge{}}), want)
+			want.Waiting = nil
+			f.compareKey(f.key(nil), want)
+		})
+	}
 	for what, check := range map[string]func(f *fixture, o Overlapping){
 		"what is not loaded is not read": notLoaded, "Load waits for the group": loadWaits, "groups are locked in order": lockedInOrder,
+		"Load waits for the key": loadWaitsForKey, "keys are locked in order, before groups": keysLockedFirst,
 	} {
 		t.Run(what, func(t *testing.T) {
 			f := begin(t)
@@ -203,22 +214,29 @@ func compare(t *testing.T, got, want rules.Group) {
 
 func notLoaded(f *fixture, _ Overlapping) {
 	f.add("g", 1)
-	err := f.db.Rows(f.s, func(r rules.Rows) error {
-		if err := r.Load(rules.Need{Groups: []string{name("other")}}); err != nil {
-			return err
+	for what, read := range map[string]func(r rules.Rows) error{
+		"a group":       func(r rules.Rows) error { _, err := r.Group(name("g"), false); return err },
+		"a key":         func(r rules.Rows) error { _, err := r.Key("u", nil); return err },
+		"a job of one ": func(r rules.Rows) error { _, err := r.Key("k", &storage.Conflict{Mode: storage.Replace}); return err },
+	} {
+		err := f.db.Rows(f.s, func(r rules.Rows) error {
+			if err := r.Load(rules.Need{Keys: []rules.NeedKey{{Name: "k"}}, Groups: []string{name("other")}}); err != nil {
+				return err
+			}
+			return read(r)
+		})
+		if !errors.Is(err, rules.ErrNotLoaded) {
+			f.Errorf("%s that was not loaded: %v, want ErrNotLoaded", what, err)
 		}
-		_, err := r.Group(name("g"), false)
-		return err
-	})
-	if !errors.Is(err, rules.ErrNotLoaded) {
-		f.Errorf("a group that was not loaded: %v, want ErrNotLoaded", err)
 	}
 }
 
 // load calls fn once groups are loaded.
-func (f *fixture) load(fn func(), groups ...string) {
+func (f *fixture) load(fn func(), groups ...string) { f.loadAll(fn, rules.Need{Groups: groups}) }
+
+func (f *fixture) loadAll(fn func(), n rules.Need) {
 	err := f.db.Rows(f.s, func(r rules.Rows) error {
-		err := r.Load(rules.Need{Groups: groups})
+		err := r.Load(n)
 		if err == nil {
 			fn()
 		}
@@ -231,19 +249,24 @@ func (f *fixture) load(fn func(), groups ...string) {
 
 func loadWaits(f *fixture, o Overlapping) {
 	f.add("g", 2)
+	f.waits(o, rules.Need{Groups: []string{name("g")}})
+}
+
+// waits checks that one transaction waits for another that has loaded the same.
+func (f *fixture) waits(o Overlapping, n rules.Need) {
 	var wg sync.WaitGroup
 	over := false
-	f.load(func() {
+	f.loadAll(func() {
 		wg.Go(func() {
-			f.load(func() {
+			f.loadAll(func() {
 				if !over {
-					f.Error("two transactions have loaded one group")
+					f.Error("two transactions have loaded the same")
 				}
-			}, name("g"))
+			}, n)
 		})
 		o.Waits()
 		over = true
-	}, name("g"))
+	}, n)
 	wg.Wait()
 }
 
