@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 // How jobs are leased that the CTE c has chosen and locked: u has them as they are then.
@@ -204,7 +205,7 @@ func (s *Store) scanLeased(row pgx.CollectableRow, more ...any) (l storage.Lease
 	}
 	l.ID, l.Queue, l.Kind = jobID(created, salt, l.Key), name.Queue, name.Kind
 	group, key, _ := bytes.Cut(has, []byte{0})
-	l.Group = groupOf(string(group))
+	_, l.Group = rules.SplitGroup(string(group))
 	s.besides.note(l.Token, beside{string(key), string(group)})
 	l.CreatedAt, l.DueAt, l.Timeout = fromMicros(created), fromMicros(due), fromLength(timeout)
 	return l, nil

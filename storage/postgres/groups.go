@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,25 +43,6 @@ LEFT JOIN LATERAL (SELECT * FROM errand_dead e WHERE e.group_key = g.group_key A
 LEFT JOIN errand_lane l ON l.lane = coalesce(j.lane, d.lane) ORDER BY g.group_key`
 )
 
-// groupKey returns the group_key of a group, "" for no group. A space is in no name of a
-// queue, and lower than all that is, so that the order is that of queue and group.
-func groupKey(queue, group string) string {
-	if group == "" {
-		return ""
-	}
-	return queue + " " + group
-}
-
-func queueOf(key string) string {
-	queue, _, _ := strings.Cut(key, " ")
-	return queue
-}
-
-func groupOf(key string) string {
-	_, group, _ := strings.Cut(key, " ")
-	return group
-}
-
 // Load implements [rules.Rows]: load has locked and read all.
 func (sc *scopes) Load(n rules.Need) error {
 	for _, k := range n.Keys {
@@ -93,7 +73,7 @@ func (sc *scopes) Group(name string, anew bool) (rules.Group, error) {
 
 // rule returns what the settings say of a group.
 func (sc *scopes) rule(name string) rules.GroupRule {
-	return rules.GroupRuleOf(sc.set[storage.Lane{Queue: queueOf(name)}])
+	return rules.GroupRuleOf(sc.set, name)
 }
 
 // join sets the role of a new job in its group.
@@ -326,7 +306,8 @@ func scanGroupState(in pgx.CollectableRow) (g storage.GroupState, name string, e
 	var state int16
 	var text []byte
 	err = in.Scan(&name, &id, &salt, &created, &g.Kind, &state, &g.Reason, &text, &ended, &g.Blocked)
-	g.Queue, g.Group, g.State, g.Error = queueOf(name), groupOf(name), states[state], string(text)
+	g.Queue, g.Group = rules.SplitGroup(name)
+	g.State, g.Error = states[state], string(text)
 	if id != 0 {
 		g.Head = jobID(created, salt, id)
 	}
@@ -342,7 +323,7 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 		return id, err
 	}
 	defer s.leave()
-	name := groupKey(queue, group)
+	name := rules.GroupName(queue, group)
 	sc := s.scopes(time.Time{})
 	sc.leaving[name] = 1
 	err = s.inTransaction(ctx, func(b *pgx.Batch) {

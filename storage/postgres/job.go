@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -52,7 +53,7 @@ func scanRecord(row pgx.CollectableRow, key int64, rec *storage.Record) error {
 	err := row.Scan(&lane, &state, &rec.Priority, &due, &created, &ended, &timeout, &salt, &rec.Attempt, &rec.Retry, &rec.Crashes, &rec.Snoozes,
 		&rec.Cancelling, &rec.Reason, &text, &rec.Policy, &rec.Headers, &rec.Args, &unique, &group, &rec.Queue, &rec.Kind)
 	if rec.Unique = string(unique); group != nil {
-		rec.Group = groupOf(*group)
+		_, rec.Group = rules.SplitGroup(*group)
 	}
 	rec.Key, rec.ID, rec.State, rec.Error = key, jobID(created, salt, key), states[state], string(text)
 	rec.CreatedAt, rec.DueAt, rec.Timeout = fromMicros(created), fromMicros(due), fromLength(timeout)

@@ -69,7 +69,7 @@ func (r *row) waiting() *rules.Waiting {
 
 // enter decides about a new job at an index of its call, and adds it to e if it is to be inserted.
 func (sc *scopes) enter(e *entering, i int, j *storage.NewJob) (storage.Enqueued, error) {
-	r := &row{created: micros(sc.now), group: groupKey(j.Queue, j.Group), id: sc.next(), salt: newSalt()}
+	r := &row{created: micros(sc.now), group: rules.GroupName(j.Queue, j.Group), id: sc.next(), salt: newSalt()}
 	r.state, r.due = dueTime(sc.now, j)
 	if j.Unique != "" {
 		c, err := sc.claim(r, j)
@@ -127,8 +127,7 @@ func (sc *scopes) replace(r *row, c *rules.Claim, j *storage.NewJob) error {
 	if r.group == "" && from != storage.Blocked {
 		return nil
 	}
-	rule := rules.GroupRuleOf(sc.set[storage.Lane{Queue: queueOf(r.group)}])
-	as := rule.Changed(from, states[r.state], r.role, false, true)
+	as := sc.rule(r.group).Changed(from, states[r.state], r.role, false, true)
 	if as == rules.Waits {
 		r.block()
 	}

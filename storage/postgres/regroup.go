@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -20,21 +22,12 @@ FROM (SELECT group_key FROM errand_job WHERE role = 2 AND group_key > $1 AND gro
 	sqlNothing = `SELECT WHERE false`
 )
 
-// regroupStep is how many groups one step of Regroup changes, regroupMost how many members it
-// lets in or blocks, but for those of the last group, and regroupWalk how many members with a
-// place it counts, to find groups that have too many.
-const (
-	regroupStep = 100
-	regroupMost = 250
-	regroupWalk = 5000
-)
-
 // regrouping is a step of Regroup.
 type regrouping struct {
 	s     *Store
 	queue string
 	from  string // groups after this one
-	due   int64  // see sqlRegroupDue
+	mark  int64  // see [rules.Regrouped]
 	names []string
 	end   string // the last group that was looked at; empty: all were
 }
@@ -55,7 +48,7 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		if err := part(ctx, c, b); err != nil {
 			return err
 		}
-		if next = ""; r.due == 0 && after == "" {
+		if next = ""; r.mark == 0 && after == "" {
 			return part(ctx, c, end())
 		}
 		sc := s.scopes(time.Time{})
@@ -78,11 +71,8 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		d := sums{}
 		sc.write(b, d)
 		s.count(b, d)
-		switch {
-		case next == "" && (after == "" || r.due == 2):
-			b.Queue(sqlRegroupAs, queue, 0)
-		case next != "" && after == "" && r.due == 1:
-			b.Queue(sqlRegroupAs, queue, 2)
+		if mark := rules.Regrouped(r.mark, after, next); mark != r.mark {
+			b.Queue(sqlRegroupAs, queue, mark)
 		}
 		b.Queue(sqlRegrouped, queue)
 		b.Queue(sqlCommit)
@@ -94,7 +84,7 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 // look queues the reading of what a step is about.
 func (r *regrouping) look(b *pgx.Batch) {
 	most := r.queue + "!"
-	each(b, func(in pgx.CollectableRow) error { return in.Scan(&r.due) }, sqlRegroup, r.queue)
+	each(b, func(in pgx.CollectableRow) error { return in.Scan(&r.mark) }, sqlRegroup, r.queue)
 	crowd := map[string]int64{}
 	var last, before string
 	var limit int64
@@ -109,19 +99,19 @@ func (r *regrouping) look(b *pgx.Batch) {
 		if crowd[name] == limit+1 {
 			r.names = append(r.names, name)
 		}
-		if all++; all == regroupWalk { // the last group is looked at again, unless it is all there was
+		if all++; all == rules.RegroupWalk { // the last group is looked at again, unless it is all there was
 			if r.end = before; before == "" {
 				r.end = last
 			}
 		}
 		return err
-	}, sqlHeldPlaces, r.from, most, r.queue, regroupWalk)
+	}, sqlHeldPlaces, r.from, most, r.queue, rules.RegroupWalk)
 	each(b, func(in pgx.CollectableRow) error {
 		var name string
 		err := in.Scan(&name)
 		r.names = append(r.names, name)
 		return err
-	}, sqlNextWaiting, r.from, most, regroupStep)
+	}, sqlNextWaiting, r.from, most, rules.RegroupStep)
 	b.Queue(sqlNothing).Query(func(rows pgx.Rows) error {
 		rows.Close()
 		slices.Sort(r.names)
@@ -129,9 +119,9 @@ func (r *regrouping) look(b *pgx.Batch) {
 		if r.end != "" {
 			r.names = slices.DeleteFunc(r.names, func(name string) bool { return name > r.end })
 		}
-		if len(r.names) >= regroupStep {
-			r.names = r.names[:regroupStep]
-			r.end = r.names[regroupStep-1]
+		if len(r.names) >= rules.RegroupStep {
+			r.names = r.names[:rules.RegroupStep]
+			r.end = r.names[rules.RegroupStep-1]
 		}
 		return rows.Err()
 	})
@@ -143,9 +133,11 @@ func (r *regrouping) settle(sc *scopes) (next string, err error) {
 		if err := sc.settle(name); err != nil {
 			return "", err
 		}
-		if sc.moved >= regroupMost && i < len(r.names)-1 {
-			return groupOf(name), nil
+		if sc.moved >= rules.RegroupMost && i < len(r.names)-1 {
+			_, next = rules.SplitGroup(name)
+			return next, nil
 		}
 	}
-	return groupOf(r.end), nil
+	_, next = rules.SplitGroup(r.end)
+	return next, nil
 }

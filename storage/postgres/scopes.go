@@ -164,7 +164,7 @@ func (sc *scopes) needs(jobs []storage.NewJob) {
 			sc.needsKeyFor(j.Unique, j.Conflict)
 		}
 		if j.Group != "" {
-			sc.leaving[groupKey(j.Queue, j.Group)] += 0
+			sc.leaving[rules.GroupName(j.Queue, j.Group)] += 0
 		}
 	}
 	sc.fresh += len(jobs)

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/jmoiron/sqlx"
 
@@ -55,30 +54,20 @@ type membership struct {
 	Role     rules.Role
 }
 
-// groupKey returns the group_key of a group, "" for no group. A space is in no name of
-// a queue, and lower than all that is, so that the order is that of queue and group.
-func groupKey(queue, group string) string {
-	if group == "" {
-		return ""
-	}
-	return queue + " " + group
-}
-
 func membershipOf(j *storage.NewJob) membership {
-	return membership{GroupKey: groupKey(j.Queue, j.Group)}
+	return membership{GroupKey: rules.GroupName(j.Queue, j.Group)}
 }
 
 // group returns the name of the group, "" if there is none.
 func (m *membership) group() string {
-	_, group, _ := strings.Cut(m.GroupKey, " ")
+	_, group := rules.SplitGroup(m.GroupKey)
 	return group
 }
 
 // groupRule returns what the settings of a queue say of its groups, of which key is one.
 func (t *tx) groupRule(key string) (rules.GroupRule, error) {
 	all, err := t.settings()
-	queue, _, _ := strings.Cut(key, " ")
-	return rules.GroupRuleOf(all[storage.Lane{Queue: queue}]), err
+	return rules.GroupRuleOf(all, key), err
 }
 
 // join sets the role of a new job in its group, and its state. It has the highest key.
@@ -221,7 +210,7 @@ func (t *tx) regroupOf(f *facts, stays bool) error {
 
 // moveGroup has a job be a member of the group of that name in a queue.
 func (t *tx) moveGroup(job int64, m membership, queue string, as rules.Role) error {
-	key := groupKey(queue, m.group())
+	key := rules.GroupName(queue, m.group())
 	if _, err := t.exec(sqlSetGroup, job, key, as); err != nil {
 		return err
 	}
@@ -239,7 +228,7 @@ func (t *tx) place(was *facts, r *jobRow, m membership, to string, rescheduled b
 	if was.State == dead || m.GroupKey == "" && was.State != blocked {
 		return m.Role, nil
 	}
-	queue, _, _ := strings.Cut(m.GroupKey, " ")
+	queue, _ := rules.SplitGroup(m.GroupKey)
 	rule, err := t.groupRule(cmp.Or(to, queue) + " ")
 	as := rule.Changed(stateNames[was.State], stateNames[r.State], m.Role, r.Lane != was.Lane, rescheduled)
 	if err != nil || as != rules.Waits {
@@ -259,7 +248,7 @@ func (t *tx) placed(was, now *facts, m membership, to string, as rules.Role) err
 	if as == m.Role && now.Lane == was.Lane {
 		return t.regroup(m.GroupKey)
 	}
-	queue, _, _ := strings.Cut(m.GroupKey, " ")
+	queue, _ := rules.SplitGroup(m.GroupKey)
 	return t.moveGroup(now.ID, m, cmp.Or(to, queue), as)
 }
 
@@ -292,7 +281,7 @@ func (s *Store) Groups(ctx context.Context, of storage.GroupFilter, after string
 		page.Next = rows[limit-1].GroupKey
 	}
 	for _, r := range rows {
-		queue, group, _ := strings.Cut(r.GroupKey, " ")
+		queue, group := rules.SplitGroup(r.GroupKey)
 		page.Groups = append(page.Groups, storage.GroupState{
 			Queue: queue, Group: group, Head: r.id(), Kind: r.Kind, State: stateNames[r.State], Reason: storage.Reason(r.Reason), Error: r.Error,
 			Cause: r.Cause, Blocked: r.Blocked,
@@ -309,7 +298,7 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 	found := false
 	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
 		r := jobRow{}
-		err = t.row(sqlSkip, []any{groupKey(queue, group)}, &r.ID)
+		err = t.row(sqlSkip, []any{rules.GroupName(queue, group)}, &r.ID)
 		if found = !errors.Is(err, sql.ErrNoRows); !found {
 			return nil // an answer: an error would have all others of the batch go again
 		}
@@ -320,7 +309,7 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 			return err
 		}
 		id = r.id()
-		return t.regroup(groupKey(queue, group))
+		return t.regroup(rules.GroupName(queue, group))
 	}})
 	if err == nil && !found {
 		err = storage.ErrNotFound

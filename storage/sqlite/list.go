@@ -12,6 +12,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 // A list looks at jobs one by one in the order of an index, until it has enough that
@@ -389,7 +390,7 @@ func (l *lister) blocked([]int64) error {
 	low, high, job := "", "\x7f", int64(-1)
 	switch {
 	case l.f.Group != "":
-		low = groupKey(l.f.Queue, l.f.Group)
+		low = rules.GroupName(l.f.Queue, l.f.Group)
 		high = low + "\x00" // no name has one
 	case l.f.Queue != "":
 		low, high = l.f.Queue+" ", l.f.Queue+"!"

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -91,7 +92,7 @@ func (l *lister) options(jobs []int64, of func(job int64) *storage.Record) error
 func (l *lister) isMember(job int64) (is bool, err error) {
 	st, err := l.stmt(sqlIsMember)
 	if err == nil {
-		err = st.QueryRowContext(l.ctx, job, groupKey(l.f.Queue, l.f.Group)).Scan(&is)
+		err = st.QueryRowContext(l.ctx, job, rules.GroupName(l.f.Queue, l.f.Group)).Scan(&is)
 	}
 	return is, err
 }
@@ -110,7 +111,7 @@ func (l *lister) readyOf(at []int64) error {
 		if at != nil && lane == at[0] {
 			priority, due, key = -at[1], at[2], at[3]
 		}
-		if err := l.look(mark, sqlListReadyOf, lane, groupKey(l.f.Queue, l.f.Group), priority, due, key); err != nil {
+		if err := l.look(mark, sqlListReadyOf, lane, rules.GroupName(l.f.Queue, l.f.Group), priority, due, key); err != nil {
 			return err
 		}
 	}

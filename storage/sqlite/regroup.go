@@ -7,7 +7,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/internal/rules"
@@ -25,7 +24,7 @@ WHERE group_key = ?1 AND role >= 2`
 	sqlSetRole      = `UPDATE main.errand_option SET role = ?2 WHERE job = ?1`
 
 	sqlNextGroup = `SELECT group_key FROM main.errand_option WHERE role = 1 AND group_key > ?1 AND group_key <= ?2 ORDER BY group_key LIMIT 1`
-	// The limit is regroupWalk.
+	// The limit is rules.RegroupWalk.
 	sqlHeadKeys = `SELECT group_key FROM main.errand_option WHERE role >= 2 AND group_key > ?1 AND group_key < ?2 ORDER BY group_key LIMIT 5000`
 )
 
@@ -162,28 +161,12 @@ func (t *tx) unblock(job, at int64, as rules.Role) error {
 	return err
 }
 
-// regroupStep is how many groups one step of Regroup changes, regroupMost how many
-// members it lets in or blocks, but for those of the last group, and regroupWalk how many
-// members with a place it counts, to find groups that have too many.
-const (
-	regroupStep = 100
-	regroupMost = 250
-	regroupWalk = 5000
-)
-
-// settingRegroup is in the table of settings from when those of the groups of a queue are
-// changed until a Regroup has gone through all of them since.
+// settingRegroup has the mark of a queue whose groups are to be regrouped, see [rules.Regrouped].
 const settingRegroup storage.Setting = "regroup"
-
-// The values of settingRegroup.
-const (
-	regroupDue int64 = 1 + iota
-	regroupBegun
-)
 
 // Regroup implements [storage.Grouper].
 func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, err error) {
-	r := &request{ends: true, work: regroupStep, run: func(t *tx) error {
+	r := &request{ends: true, work: rules.RegroupStep, run: func(t *tx) error {
 		next, err = t.regroupQueue(queue, after)
 		return err
 	}}
@@ -199,26 +182,22 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 	return next, nil
 }
 
-// regroupQueue is one step of Regroup. It keeps settingRegroup if the settings have changed
-// since the first step, whose successors this one may be beside.
+// regroupQueue is one step of Regroup.
 func (t *tx) regroupQueue(queue, after string) (next string, err error) {
 	lane := storage.Lane{Queue: queue}
 	all, err := t.settings()
 	if err != nil {
 		return "", err
 	}
-	begun := all[lane][settingRegroup]
-	if after == "" && begun == 0 {
+	was := all[lane][settingRegroup]
+	if after == "" && was == 0 {
 		return "", nil
 	}
 	if next, err = t.regroupGroups(queue, after); err != nil {
 		return "", err
 	}
-	switch {
-	case next == "" && (after == "" || begun == regroupBegun):
-		err = t.mark(lane, 0)
-	case next != "" && after == "" && begun == regroupDue:
-		err = t.mark(lane, regroupBegun)
+	if mark := rules.Regrouped(was, after, next); mark != was {
+		err = t.mark(lane, mark)
 	}
 	return next, err
 }
@@ -238,12 +217,12 @@ func (t *tx) mark(lane storage.Lane, value int64) error {
 // regroupGroups regroups the groups of a queue that need it, from one on. It returns the
 // last one that it has looked at, "" if there are no others.
 func (t *tx) regroupGroups(queue, after string) (next string, err error) {
-	key, end, most := queue+" "+after, queue+"!", t.groups.moved+regroupMost
+	key, end, most := queue+" "+after, queue+"!", t.groups.moved+rules.RegroupMost
 	crowded, through, err := t.crowded(key, end)
 	if err != nil {
 		return "", err
 	}
-	for range regroupStep {
+	for range rules.RegroupStep {
 		var found string
 		err := t.row(sqlNextGroup, []any{key, through}, &found)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -266,7 +245,7 @@ func (t *tx) regroupGroups(queue, after string) (next string, err error) {
 			break
 		}
 	}
-	_, next, _ = strings.Cut(key, " ")
+	_, next = rules.SplitGroup(key)
 	return next, nil
 }
 
@@ -287,7 +266,7 @@ func (t *tx) crowded(key, end string) (groups []string, through string, err erro
 			groups = append(groups, name)
 		}
 	})
-	if all < regroupWalk {
+	if all < rules.RegroupWalk {
 		return groups, end, err
 	}
 	if before == "" { // one group is more than a step

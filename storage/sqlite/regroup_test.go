@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 // counting counts the statements of a transaction.
@@ -97,9 +98,9 @@ func TestRegroup_OncePerCall(t *testing.T) {
 	}
 }
 
-// A step of Regroup ends with the group by which it has let in or blocked regroupMost members.
+// A step of Regroup ends with the group by which it has let in or blocked rules.RegroupMost members.
 func TestRegroup_BoundedSteps(t *testing.T) {
-	const groups, each = 4, regroupMost/2 + 2 // of which two keep their places
+	const groups, each = 4, rules.RegroupMost/2 + 2 // of which two keep their places
 	s, now := openGroups(t, each), time.Now()
 	jobs := members(groups*each, func(i int) string { return strconv.Itoa(i / each) })
 	if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
@@ -114,11 +115,11 @@ func TestRegroup_BoundedSteps(t *testing.T) {
 
 // A limit that is lowered passes by the groups that have room, in steps of a bounded walk.
 func TestRegroup_PassesIdleGroups(t *testing.T) {
-	const idle = regroupWalk + 500
+	const idle = rules.RegroupWalk + 500
 	s, now := openGroups(t, 4), time.Now()
 	jobs := members(idle, func(i int) string { return fmt.Sprintf("%05d", i) })
 	// The last group of the first walk is cut: it has one member there, and two after it.
-	cut := fmt.Sprintf("%05d", regroupWalk-1)
+	cut := fmt.Sprintf("%05d", rules.RegroupWalk-1)
 	jobs = append(jobs, members(5, func(i int) string { return []string{cut, "x"}[i/2%2] })...)
 	if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -189,10 +190,10 @@ func (t *tx) configure(lane storage.Lane, set storage.Settings) error {
 		changes[name] = value
 		ofGroups := name == storage.SettingGroupLimit || name == storage.SettingDeadHead
 		if ofGroups && lane.Kind == "" && lane.Queue != "" && value != all[lane][name] {
-			if err := t.writeSetting(lane, settingRegroup, regroupDue); err != nil {
+			if err := t.writeSetting(lane, settingRegroup, rules.RegroupDue); err != nil {
 				return err
 			}
-			changes[settingRegroup] = regroupDue
+			changes[settingRegroup] = rules.RegroupDue
 		}
 	}
 	t.groups.known = nil

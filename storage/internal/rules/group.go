@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/errandq/errand/storage"
 )
@@ -25,8 +26,25 @@ type GroupRule struct {
 	Turns bool  // those that an exchange lets in go behind others of their lane
 }
 
-// GroupRuleOf returns the rule of a queue with these settings.
-func GroupRuleOf(set storage.Settings) GroupRule {
+// GroupName returns the name that stores have for a group of a queue, "" for no group. A space is
+// in no name of a queue, and lower than all that is, so that the order is that of queue and group.
+func GroupName(queue, group string) string {
+	if group == "" {
+		return ""
+	}
+	return queue + " " + group
+}
+
+// SplitGroup returns the queue and the group of a GroupName.
+func SplitGroup(name string) (queue, group string) {
+	queue, group, _ = strings.Cut(name, " ")
+	return queue, group
+}
+
+// GroupRuleOf returns the rule of the queue of a group, see GroupName.
+func GroupRuleOf(all map[storage.Lane]storage.Settings, name string) GroupRule {
+	queue, _ := SplitGroup(name)
+	set := all[storage.Lane{Queue: queue}]
 	limit := max(set[storage.SettingGroupLimit], 1)
 	return GroupRule{
 		Limit: limit,
@@ -129,6 +147,24 @@ func (g *Group) Settle(anew bool, at int64, d *Delta) {
 	}
 }
 
+// read reports whether a decision of Settle is only about jobs that were read with g.
+func (g *Group) read(leave []int64, block []Member, in []LetIn) bool {
+	for _, l := range in {
+		if _, ok := slices.BinarySearch(g.Waiting, l.Job); !ok {
+			return false
+		}
+	}
+	if len(leave)+len(block) == 0 {
+		return true
+	}
+	members := map[int64]bool{}
+	for _, m := range g.Members {
+		members[m.Job] = true
+	}
+	return !slices.ContainsFunc(leave, func(job int64) bool { return !members[job] }) &&
+		!slices.ContainsFunc(block, func(m Member) bool { return !members[m.Job] })
+}
+
 // settleOrder is Settle for a group whose members run one at a time: next is the one that runs
 // or, if there is none, the one with the lowest key.
 func (g *Group) settleOrder(at int64, d *Delta) {
@@ -227,4 +263,33 @@ func (g *Group) Note(was Role, m Member) {
 // so that those that wait right behind it may be leased with it, see [storage.Want.ByGroup].
 func (g *Group) Alone(key int64) bool {
 	return g.Taken == 1 && !g.Dead && len(g.Waiting) > 0 && g.Waiting[0] > key
+}
+
+// RegroupStep is how many groups one step of Regroup changes, RegroupMost how many members it
+// lets in or blocks, but for those of the last group, and RegroupWalk how many members with a
+// place it counts, to find groups that have too many.
+const (
+	RegroupStep = 100
+	RegroupMost = 250
+	RegroupWalk = 5000
+)
+
+// The marks of a queue from when the settings of its groups are changed until a Regroup has gone
+// through all of them since. Stores keep these numbers.
+const (
+	RegroupDue int64 = 1 + iota
+	RegroupBegun
+)
+
+// Regrouped returns the mark of a queue, 0 for none, once a step of Regroup has gone from the group
+// after, "" for the first, to next, "" for the last. A mark stays if the settings have changed since
+// the first step, whose successors this one may be beside.
+func Regrouped(mark int64, after, next string) int64 {
+	switch {
+	case next == "" && (after == "" || mark == RegroupBegun):
+		return 0
+	case next != "" && after == "" && mark == RegroupDue:
+		return RegroupBegun
+	}
+	return mark
 }

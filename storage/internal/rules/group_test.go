@@ -130,6 +130,25 @@ func TestGroup_Settle(t *testing.T) {
 	}
 }
 
+func TestGroup_read(t *testing.T) {
+	g := Group{Waiting: []int64{2, 5}, Members: []Member{{Job: 1}, {Job: 3}}}
+	for _, c := range []struct {
+		d    Delta
+		want bool
+	}{
+		{Delta{}, true},
+		{Delta{LetIn: []LetIn{{Job: 2}, {Job: 5}}}, true},
+		{Delta{LetIn: []LetIn{{Job: 2}, {Job: 3}}}, false},
+		{Delta{Leave: []int64{1, 3}, Block: []Member{{Job: 3}}}, true},
+		{Delta{Leave: []int64{1, 2}}, false},
+		{Delta{Leave: []int64{1}, Block: []Member{{Job: 3}, {Job: 5}}}, false},
+	} {
+		if got := g.read(c.d.Leave, c.d.Block, c.d.LetIn); got != c.want {
+			t.Errorf("%s: %v, want %v", c.d.String(), got, c.want)
+		}
+	}
+}
+
 // read are groups by their names.
 type read struct {
 	Rows
@@ -242,11 +261,12 @@ func TestGroupRule(t *testing.T) {
 			t.Errorf("%s: role %d, want %d", c.what, c.got, c.want)
 		}
 	}
-	turns := GroupRuleOf(storage.Settings{storage.SettingGroupLimit: 3, storage.SettingOrder: int64(storage.Turns)})
+	all := map[storage.Lane]storage.Settings{{Queue: "q"}: {storage.SettingGroupLimit: 3, storage.SettingOrder: int64(storage.Turns)}}
+	turns := GroupRuleOf(all, GroupName("q", "g"))
 	if want := (GroupRule{Limit: 3, Pass: true, Turns: true}); turns != want {
 		t.Errorf("%+v, want %+v", turns, want)
 	}
-	if got := GroupRuleOf(nil); got != inOrder {
+	if got := GroupRuleOf(all, GroupName("other", "g")); got != inOrder {
 		t.Errorf("%+v, want %+v", got, inOrder)
 	}
 }
@@ -297,6 +317,38 @@ func TestGroup_Note(t *testing.T) {
 		g.Members, g.Waiting = slices.Clone(g.Members), slices.Clone(g.Waiting)
 		if g.Note(c.was, c.is); fmt.Sprintf("%+v", g) != fmt.Sprintf("%+v", c.want) { // an empty slice is as good as none
 			t.Errorf("%s:\n got %+v\nwant %+v", c.what, g, c.want)
+		}
+	}
+}
+
+func TestGroupName(t *testing.T) {
+	if got := GroupName("q", ""); got != "" {
+		t.Errorf("no group has the name %q", got)
+	}
+	name := GroupName("q", "g h")
+	if queue, group := SplitGroup(name); name != "q g h" || queue != "q" || group != "g h" {
+		t.Errorf("%q is group %q of queue %q", name, group, queue)
+	}
+}
+
+func TestRegrouped(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		mark        int64
+		after, next string
+		want        int64
+	}{
+		{"the first step is the last", RegroupDue, "", "", 0},
+		{"the first step of several", RegroupDue, "", "b", RegroupBegun},
+		{"a step between", RegroupBegun, "b", "c", RegroupBegun},
+		{"the last step", RegroupBegun, "c", "", 0},
+		{"the settings have changed since the first step", RegroupDue, "b", "c", RegroupDue},
+		{"the settings have changed before the last step", RegroupDue, "c", "", RegroupDue},
+		{"another has begun", RegroupBegun, "", "b", RegroupBegun},
+		{"another has ended", 0, "b", "c", 0},
+	} {
+		if got := Regrouped(c.mark, c.after, c.next); got != c.want {
+			t.Errorf("%s: %d, want %d", c.what, got, c.want)
 		}
 	}
 }

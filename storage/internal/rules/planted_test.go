@@ -15,6 +15,13 @@ import (
 // other tests of this package have to find each.
 var planted = map[string][][2]string{
 	"group.go": {
+		{"if group == \"\" {", "if false {"},
+		{"all[storage.Lane{Queue: queue}]", "all[storage.Lane{Kind: queue}]"},
+		{"case next == \"\" && (after == \"\" || mark == RegroupBegun):", "case next == \"\":"},
+		{"case next == \"\" && (after == \"\" || mark == RegroupBegun):", "case next == \"\" && mark == RegroupBegun:"},
+		{"case next == \"\" && (after == \"\" || mark == RegroupBegun):", "case next == \"\" && after == \"\":"},
+		{"case next != \"\" && after == \"\" && mark == RegroupDue:", "case after == \"\" && mark == RegroupBegun:"},
+		{"case next != \"\" && after == \"\" && mark == RegroupDue:", "case next != \"\" && mark == RegroupDue:"},
 		{"max(set[storage.SettingGroupLimit], 1)", "set[storage.SettingGroupLimit]"},
 		{"limit > 1 || set", "set"},
 		{"r.Limit == 1 || s !=", "s !="},
@@ -65,6 +72,9 @@ var planted = map[string][][2]string{
 		{"g.Taken == 1 && !g.Dead", "g.Taken == 1"},
 		{"g.Taken == 1 && !g.Dead", "!g.Dead"},
 		{"g.Waiting[0] > key", "true"},
+		{"slices.BinarySearch(g.Waiting, l.Job); !ok", "slices.BinarySearch(g.Waiting, l.Job); !ok && false"},
+		{"return !slices.ContainsFunc(leave, func(job int64) bool { return !members[job] }) &&", "return"},
+		{"return !members[m.Job]", "return false"},
 		{"LetIn{job, at, Placed}", "LetIn{job, at, NoRole}"},
 		{"LetIn{next, at, Placed}", "LetIn{next, at, NoRole}"},
 	},

@@ -22,8 +22,8 @@ type Rows interface {
 	Key(name string, c *storage.Conflict) (*Key, error)
 }
 
-// ErrNotLoaded says that a rule has asked for what it has not loaded.
-var ErrNotLoaded = errors.New("errand: a rule asks for rows that it has not loaded")
+// ErrNotLoaded says that a rule has asked for what it has not loaded, or decided about it.
+var ErrNotLoaded = errors.New("errand: a rule is about rows that it has not loaded")
 
 // Need is what a rule may ask for.
 type Need struct {
@@ -73,7 +73,11 @@ func SettleGroups(r Rows, names []string, anew bool, at int64, d *Delta) error {
 		if err != nil {
 			return err
 		}
+		leave, block, in := len(d.Leave), len(d.Block), len(d.LetIn)
 		g.Settle(anew, at, d)
+		if !g.read(d.Leave[leave:], d.Block[block:], d.LetIn[in:]) {
+			return ErrNotLoaded
+		}
 	}
 	return nil
 }
