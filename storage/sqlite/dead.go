@@ -66,7 +66,7 @@ FROM main.errand_job j WHERE id = ?1`
 	sqlUrgent    = `SELECT job, lane FROM main.errand_urgent u CROSS JOIN main.errand_job j NOT INDEXED WHERE job > 0 AND id = job AND state = 2 ORDER BY job`
 	sqlAnyUrgent = `SELECT EXISTS (SELECT 1 FROM main.errand_urgent)`
 	sqlHurry     = `INSERT INTO main.errand_urgent (job) VALUES (?1) ON CONFLICT DO NOTHING`
-	sqlCalm      = `DELETE FROM main.errand_urgent WHERE job = ?1`
+	sqlCalm      = `DELETE FROM main.errand_urgent WHERE job = ?1 AND NOT EXISTS (SELECT 1 FROM main.errand_job WHERE id = ?1 AND state = 2)`
 
 	// The limit is stepLimit; why it is no parameter see sqlPromote.
 	sqlNextPurge = `SELECT MIN(COALESCE((SELECT purge_at FROM main.errand_finished ORDER BY purge_at LIMIT 1), 9223372036854775807),
@@ -363,7 +363,7 @@ func (t *tx) mayHurry() bool {
 	return t.meta.gen != t.was.gen || t.stmts == nil || t.store.cache.mayHurry(t.was.gen)
 }
 
-// calm notes that a job that was ready is no longer, and so not urgent.
+// calm notes that a job that was ready is not urgent, unless it is ready still.
 func (t *tx) calm(id int64) error {
 	if !t.mayHurry() {
 		return nil

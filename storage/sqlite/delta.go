@@ -125,7 +125,8 @@ func (t *tx) apply(d *delta) (found bool, err error) {
 		return true, nil
 	}
 	was, r := d.was, d.row
-	if was.State == ready && r.State != ready {
+	moves, unready := d.rest != nil && d.rest.moves, d.was.State == ready && d.row.State != ready
+	if unready && !moves {
 		if err := t.calm(r.ID); err != nil {
 			return false, err
 		}
@@ -154,10 +155,13 @@ func (t *tx) apply(d *delta) (found bool, err error) {
 		return true, t.runs(d)
 	case was.State == running:
 		return true, t.waitsAgain(d)
-	case d.rest != nil && d.rest.moves:
-		return true, t.placed(was, &r.facts, d.rest.member, d.rest.queue, d.rest.as)
+	case moves:
+		err = t.placed(was, &r.facts, d.rest.member, d.rest.queue, d.rest.as)
+		if unready && err == nil { // unless it has a place at once
+			err = t.calm(r.ID)
+		}
 	}
-	return true, nil
+	return true, err
 }
 
 // tell tells workers, after the commit, of a job that comes to wait.

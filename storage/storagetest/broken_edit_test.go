@@ -95,6 +95,9 @@ var editFaults = []fault{
 	{"what was put off stays urgent", "change_due", changing(func(_ *Memory, _ *storage.Edit, was, j *job) {
 		j.urgent = was.urgent
 	}, nil)},
+	{"what goes to another queue is not urgent any more", "change_urgent", changing(func(_ *Memory, _ *storage.Edit, was, j *job) {
+		j.urgent = j.urgent && was.Queue == j.Queue
+	}, nil)},
 	{"a delay is kept as a date", "change_shifted", changing(func(_ *Memory, e *storage.Edit, _, j *job) {
 		if e.Delay > 0 {
 			j.since = time.Time{}

@@ -436,6 +436,14 @@ Of Change these are the running ones, which were asked to stop if Edit.Cancel is
 		f.order("urgent still", leasedIDs(f.exchange(f.s, storage.Exchange{Wants: wants(0), Urgent: 9}).Leased), nil)
 	}},
 
+	{"change_urgent", `A single job that IDs names, and that is scheduled or ready, becomes urgent until it is leased, is put off or ends: see [Exchange].`, func(f *fixture) {
+		id := f.add(newJob(grouped("g")))[0]
+		f.did("urgent", f.runNow(named(id), anyRun), 0, nil, nil)
+		f.changes("to another queue, where it has a place at once", f.change(named(id), moved("other")), 1, nil, nil)
+		x := storage.Exchange{Wants: []storage.Want{{Queues: []string{"other"}, Kinds: []string{kind}}}, Urgent: 1}
+		f.order("urgent still", leasedIDs(f.exchange(f.s, x).Leased), []storage.ID{id})
+	}},
+
 	{"change_notify", `Due is when the earliest job it made available is due; the zero time means at once.
 Cancel is true if a running job may have been asked to stop, so that leases should be extended soon.`, func(f *fixture) {
 		both := f.hearsDue(f.db.Open())
