@@ -27,6 +27,8 @@ const (
 // [SQLiteOptions].Durability. If another job holds the unique key that the options
 // ask for, nothing is added, and Enqueue returns the ID of that job with
 // Enqueued.Duplicate set. Enqueued.Gone is set too if that job was deleted since.
+// With [JobOptions].OnConflict the job may be changed instead, wait behind that one, or be
+// refused with a [DuplicateError].
 //
 // If the queue or the file is full, see [Settings], Enqueue returns a [QueueFullError],
 // or deletes jobs that wait to make room.

@@ -34,6 +34,7 @@ import (
 // what the others insert. The order of a group is that of commits, and a member from a
 // transaction of the application may be blocked until the next Exchange. These are exact
 // whatever overlaps: holders of unique keys, limits of groups, tokens, and one lease a job.
+// On a store with one writer, as that on SQLite, calls that write do not overlap.
 //
 // Job keys and lease tokens are positive and rise from each call to the calls
 // that begin after it; there may be gaps. Neither is ever reused, also not after

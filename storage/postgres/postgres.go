@@ -1,7 +1,10 @@
 // Package postgres keeps jobs in PostgreSQL. It is being built: Enqueue, Exchange, Reclaim,
-// Job, Cancel, ReleaseUnique, PurgeFinished, Counts and settings work for plain jobs. There
-// are no holds. Everything else returns an error that is [errors.ErrUnsupported]. See [Store]
-// for what a plain job is.
+// Job, Cancel, ReleaseUnique, PurgeFinished, Counts, groups and settings work for plain jobs.
+// There are no holds. Everything else returns an error that is [errors.ErrUnsupported], and so
+// the health of a queue is never ready. See [Store] for what a plain job is.
+//
+// A Store is for errand.New. The first time that a process dies with a job, the crash does not
+// count, as nobody knows whether the handler had begun: a job without retries may run twice.
 package postgres
 
 import (

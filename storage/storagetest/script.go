@@ -27,7 +27,8 @@ import (
 //
 //	enqueue JOBS [option]...    queue kind group unique mode quiet maxwait priority delay for args fresh
 //	lease N [queue=Q]           answers with the jobs in the order they were leased
-//	finish JOB OUTCOME [in=D]   done, retry, snooze, returned, dead, ..., see storage.Outcome
+//	finish JOB OUTCOME [in=D]   done, retry, snooze, returned, dead, ..., see storage.Outcome;
+//	                            keep=D is how long a finished job is kept
 //	cancel JOB, delete JOB, redrive JOB, runnow JOB
 //	release KEY                 ReleaseUnique
 //	skip GROUP [queue=Q]        SkipHead
@@ -317,7 +318,13 @@ func (s *script) finished(plain []string, o options) (answer []string, err error
 		}
 		fin.DueAt = s.now.Add(d)
 	}
-	x := storage.Exchange{Finish: []storage.Finish{fin}, Retention: kept(keep)}
+	retention := keep
+	if v, ok := o["keep"]; ok {
+		if retention, err = time.ParseDuration(v); err != nil {
+			return nil, err
+		}
+	}
+	x := storage.Exchange{Finish: []storage.Finish{fin}, Retention: kept(retention)}
 	names := [...]string{storage.Applied: "applied", storage.Lost: "lost", storage.Cancelling: "cancelling", storage.Refused: "refused", storage.Spent: "spent", storage.Ended: "ended"}
 	return []string{names[s.exchange(s.s, x).Finished[0]]}, nil
 }
