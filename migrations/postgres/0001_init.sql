@@ -65,7 +65,6 @@ CREATE TABLE errand_instance (
   instance integer PRIMARY KEY,
   name     text NOT NULL,
   lease    bigint NOT NULL,
-  since    bigint NOT NULL,
   seen_at  bigint NOT NULL,
   closed   boolean NOT NULL DEFAULT false
 );

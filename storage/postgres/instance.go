@@ -15,7 +15,7 @@ import (
 const (
 	sqlNumber      = `SELECT nextval('errand_instance_number')::integer`
 	sqlShowLife    = `SELECT pg_advisory_lock($1::integer, $2::integer)`
-	sqlAddInstance = `INSERT INTO errand_instance (instance, name, lease, since, seen_at) VALUES ($1, $2, 0, $3, $3)`
+	sqlAddInstance = `INSERT INTO errand_instance (instance, name, lease, seen_at) VALUES ($1, $2, 0, $3)`
 	sqlLeave       = `WITH c AS (UPDATE errand_instance SET closed = true
   WHERE instance = $1 AND EXISTS (SELECT FROM errand_job WHERE state = 3 AND instance = $1) RETURNING instance)
 DELETE FROM errand_instance WHERE instance = $1 AND NOT EXISTS (SELECT FROM c)`

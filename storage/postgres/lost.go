@@ -55,8 +55,8 @@ UNION ALL SELECT id, salt, created_at FROM errand_finished WHERE id > $1 AND id 
 UNION ALL SELECT id, salt, created_at FROM errand_dead WHERE id > $1 AND id <= $2`
 
 	// Leases that nobody was told of go to an instance without a process.
-	sqlDisown = `WITH i AS (INSERT INTO errand_instance (instance, name, lease, since, seen_at)
-  SELECT nextval('errand_instance_number')::integer, name, lease, since, 0 FROM errand_instance WHERE instance = $1 RETURNING instance)
+	sqlDisown = `WITH i AS (INSERT INTO errand_instance (instance, name, lease, seen_at)
+  SELECT nextval('errand_instance_number')::integer, name, lease, 0 FROM errand_instance WHERE instance = $1 RETURNING instance)
 UPDATE errand_job j SET instance = i.instance FROM i WHERE j.state = 3 AND j.instance = $1 AND j.call = ANY($2::integer[])`
 )
 
