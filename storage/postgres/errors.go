@@ -74,17 +74,27 @@ func again(err error) bool {
 }
 
 // lost reports whether an error of a batch with a commit leaves open whether that took
-// place: the connection ended after something was sent, and before the answer.
-func lost(c *pgx.Conn, err error) bool { return !pgconn.SafeToRetry(err) && cutOff(c, err) }
+// place. It did not if nothing was sent, or if the server has refused a statement. Any other
+// error says nothing about the commit: the connection may have ended before the answer, or
+// what reads the rows of a statement may have failed, and the commit comes after the rows.
+func lost(err error) bool {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return ends(e)
+	}
+	return !pgconn.SafeToRetry(err)
+}
 
 // cutOff reports whether a connection is of no use after an error.
 func cutOff(c *pgx.Conn, err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return e.Severity == "FATAL" || e.Severity == "PANIC"
+		return ends(e)
 	}
 	_, ok := errors.AsType[net.Error](err)
 	return ok || c.IsClosed()
 }
+
+// ends reports whether the server has ended the session with an error.
+func ends(e *pgconn.PgError) bool { return e.Severity == "FATAL" || e.Severity == "PANIC" }
 
 // unsupported is the error for what a Store does not do yet.
 func unsupported(what string) error {

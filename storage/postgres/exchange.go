@@ -247,6 +247,21 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 	if e.trips > maxTrips-2 {
 		return nil
 	}
+	err := e.placeDue(ctx, c)
+	if _, ok := errors.AsType[*unanswered](err); ok {
+		return err
+	}
+	if err != nil {
+		e.claim.leased = nil
+		if c.PgConn().TxStatus() != 'I' && !c.IsClosed() {
+			_, _ = c.Exec(ctx, sqlRollback) // if that fails the connection is of no use any more
+		}
+	}
+	return nil
+}
+
+// placeDue is the transaction of place.
+func (e *exchange) placeDue(ctx context.Context, c *pgx.Conn) error {
 	sc := e.s.scopes(e.now)
 	sc.turns = micros(e.now)
 	for _, name := range e.groups {
@@ -259,7 +274,7 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 	sc.load(b)
 	unplaced(b, micros(e.now), e.groups, &due)
 	if err := e.send(ctx, c, b, false); err != nil {
-		return e.undo(ctx, c)
+		return err
 	}
 	if err := sc.place(due); err != nil {
 		return err
@@ -274,15 +289,8 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 	}
 	b.Queue(sqlCommit)
 	err := e.send(ctx, c, b, true)
-	if _, ok := errors.AsType[*unanswered](err); ok {
-		return err
-	}
-	if err != nil {
-		e.claim.leased = nil
-		return e.undo(ctx, c)
-	}
-	e.placed = len(due) < promoteLimit && !e.claim.chooses()
-	return nil
+	e.placed = err == nil && len(due) < promoteLimit && !e.claim.chooses()
+	return err
 }
 
 // again begins a second claim, in a transaction of its own.
@@ -290,15 +298,6 @@ func (e *exchange) again() {
 	e.claim = e.s.claimFor(e.x)
 	e.s.sent.end(e.number)
 	e.number, e.durable, e.complete = e.s.sent.begin(), true, false
-}
-
-// undo ends a transaction after an error, if there is one.
-func (e *exchange) undo(ctx context.Context, c *pgx.Conn) error {
-	if c.PgConn().TxStatus() == 'I' || c.IsClosed() {
-		return nil
-	}
-	_, err := c.Exec(ctx, sqlRollback)
-	return err
 }
 
 // takeFromNew leases once more, in a transaction of its own, if the first try leased

@@ -26,8 +26,13 @@ var (
 func Title(s *Store) string { return s.self.title() }
 
 // MarkName is what the server calls the statement that ends each transaction that writes.
-func MarkName() string {
-	sum := sha256.Sum256([]byte(sqlMark))
+func MarkName() string { return statementName(sqlMark) }
+
+// RollbackName is what the server calls the statement that undoes a transaction.
+func RollbackName() string { return statementName(sqlRollback) }
+
+func statementName(text string) string {
+	sum := sha256.Sum256([]byte(text))
 	return "stmt_" + hex.EncodeToString(sum[:24])
 }
 

@@ -136,7 +136,7 @@ func (s *Store) commitAs(ctx context.Context, c *pgx.Conn, b *pgx.Batch, number 
 		b.QueuedQueries = append(slices.Delete(q, n-1, n), last)
 	}
 	err := c.SendBatch(ctx, b).Close()
-	if err != nil && lost(c, err) {
+	if err != nil && lost(err) {
 		return &unanswered{number, err}
 	}
 	return err

@@ -62,8 +62,11 @@ type db struct {
 	ahead  time.Duration
 }
 
-func newDB(t testing.TB) *db {
-	d := &db{t: t, schema: pgtest.Schema(t), conn: pgtest.Connect(t), stores: map[*postgres.Store]*losing{}}
+func newDB(t testing.TB) *db { return newDBIn(t, pgtest.Schema(t)) }
+
+// newDBIn is newDB for a schema that the test may change.
+func newDBIn(t testing.TB, schema string) *db {
+	d := &db{t: t, schema: schema, conn: pgtest.Connect(t), stores: map[*postgres.Store]*losing{}}
 	d.exec("SET search_path = " + d.schema)
 	t.Cleanup(func() { d.conn.Close(context.Background()) })
 	return d
