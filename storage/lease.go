@@ -102,7 +102,8 @@ type ExchangeResult struct {
 	//
 	// NextDue is now if a job that was to be leased has ended, or if more jobs are past
 	// their StartBy or Deadline. It is zero if nothing is to come, or if nothing was
-	// wanted. It is soon if fewer jobs were leased for lack of room on the disk.
+	// wanted. It is soon if fewer jobs were leased for lack of room on the disk, or because
+	// other calls were deciding about jobs that are due.
 	NextDue time.Time
 	// Expired are the jobs that ended at their StartBy or Deadline, in any order.
 	Expired []ExpiredJob

@@ -20,6 +20,12 @@ const leaseChosen = `, u AS (UPDATE errand_job j SET state = 3, token = nextval(
 n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VALUES (2::smallint, -1), (3::smallint, 1)) v(number, sign) GROUP BY lane, number, sign)
 SELECT ` + leasedColumns + ` FROM u`
 
+// A row without a job follows if there were fewer jobs to lock than $4, and more that are
+// ready: others decide about these. It is not looked for if all that was asked for was found.
+const passedOver = `
+UNION ALL SELECT ` + leasedColumns + ` FROM (SELECT (NULL::errand_job).*, NULL::bigint AS previous) j
+WHERE (SELECT count(*) FROM h) < $4 AND EXISTS (SELECT FROM errand_job WHERE state = 2 AND lane = ANY($1::integer[]) OFFSET (SELECT count(*) FROM h))`
+
 const leasedColumns = `id, token, previous, lane, salt, priority, created_at, due_at, timeout, attempt, retry, crashes, snoozes, doubt IS NOT NULL, policy, headers, args,
   CASE WHEN unique_key IS NOT NULL OR group_key IS NOT NULL THEN convert_to(coalesce(group_key, ''), 'UTF8') || '\x00'::bytea || coalesce(unique_key, '') END`
 
@@ -44,7 +50,7 @@ var (
 	sqlClaim = `WITH h AS MATERIALIZED (
   SELECT j.* ` + heads + ` FOR UPDATE SKIP LOCKED) j WHERE ` + upToDate + registered + placed + ` ORDER BY priority DESC, due_at, id LIMIT $4),
 c AS (SELECT id, token FROM (
-  SELECT id, token, sum(weight) OVER (ORDER BY priority DESC, due_at, id ROWS UNBOUNDED PRECEDING) - weight AS before FROM h) w WHERE before < $6::bigint)` + leaseChosen
+  SELECT id, token, sum(weight) OVER (ORDER BY priority DESC, due_at, id ROWS UNBOUNDED PRECEDING) - weight AS before FROM h) w WHERE before < $6::bigint)` + leaseChosen + passedOver
 
 	// $2 and $3 are those of sqlLease.
 	sqlHeads = strings.NewReplacer("$4", "$2", "$5", "$3").Replace(`SELECT l.lane, j.id, j.priority, j.due_at, j.weight ` + heads + `) j WHERE ` + upToDate)
@@ -60,7 +66,8 @@ type claim struct {
 	heads    []head
 	leased   []storage.Leased
 	outdated bool // there are newer lanes
-	missed   bool // somebody else has taken a job that was chosen
+	missed   bool // somebody else has taken a job that was chosen, or decides about it
+	passed   bool // others decide about jobs that are ready
 }
 
 // head is one of the first ready jobs of a lane.
@@ -173,6 +180,10 @@ func (c *claim) rows(end func()) func(rows pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		defer rows.Close()
 		for rows.Next() {
+			if rows.RawValues()[0] == nil {
+				c.passed = true
+				continue
+			}
 			l, err := c.s.scanLeased(rows)
 			if err != nil {
 				return err

@@ -27,20 +27,25 @@ SELECT id, token FROM u`
 WHERE j.id = f.id AND j.token = f.token AND j.state = 3 AND j.started_at IS NOT NULL`
 	sqlLonger = `UPDATE errand_instance SET lease = $2 WHERE instance = $1 AND lease < $2`
 
-	// It returns whether jobs are due that others decide about, or that are too many, when the
-	// first scheduled job is due that is left, and the groups of members that are due and have no
-	// place.
+	// It returns whether it has made as many jobs ready as it may, whether jobs are left that are
+	// due, when the first scheduled job is due that is not, and the groups of members that are due
+	// and have no place.
 	sqlPromote = `WITH c AS MATERIALIZED (
   SELECT id FROM errand_job WHERE state = 1 AND due_at <= $1 AND coalesce(role, 2) <> 0 ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED),
 u AS (UPDATE errand_job j SET state = 2 FROM c WHERE j.id = c.id RETURNING j.lane),
 n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VALUES (1::smallint, -1), (2::smallint, 1)) v(number, sign) GROUP BY lane, number, sign)
-SELECT EXISTS (SELECT FROM errand_job WHERE state = 1 AND due_at <= $1 AND coalesce(role, 2) <> 0 ORDER BY due_at, id OFFSET (SELECT count(*) FROM c)),
+SELECT (SELECT count(*) FROM c) = $2, EXISTS (SELECT FROM errand_job WHERE state = 1 AND due_at <= $1 AND coalesce(role, 2) <> 0 ORDER BY due_at, id OFFSET (SELECT count(*) FROM c)),
   (SELECT min(due_at) FROM errand_job WHERE state = 1 AND due_at > $1),
   ARRAY(SELECT DISTINCT group_key FROM (SELECT group_key FROM errand_job WHERE state = 1 AND role = 0 AND due_at <= $1 ORDER BY due_at, id LIMIT $2) g)`
 )
 
 // promoteLimit is how many due jobs one exchange makes ready.
 const promoteLimit = 1000
+
+// passedDelay is how long after an exchange that has passed over jobs the next one comes.
+// The calls that decide about these have mostly ended then. If one takes long, a worker asks
+// 50 times a second meanwhile, and not without a pause.
+const passedDelay = 20 * time.Millisecond
 
 // exchange is an Exchange under way, and what a run of its transaction has found.
 type exchange struct {
@@ -52,7 +57,8 @@ type exchange struct {
 	extended map[storage.Lease]bool // whether the job was asked to stop
 	started  map[storage.Lease]bool
 	finish   *finishing
-	over     bool
+	over     bool // more jobs are due than one exchange makes ready
+	passed   bool // others decide about jobs that are due
 	next     *int64
 	groups   []string // of members that are due and have no place
 	placed   bool     // these have found one, or wait
@@ -145,7 +151,7 @@ func possible(x *storage.Exchange) error {
 // if jobs follow, whose keys are to be known before the commit; and one more if others
 // have added lanes.
 func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
-	e.res, e.extended, e.over, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, false, nil
+	e.res, e.extended, e.over, e.passed, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, false, false, nil
 	e.claim, e.trips, e.started, e.groups = e.s.claimFor(e.x), 0, map[storage.Lease]bool{}, nil
 	e.finish = newFinishing(e.s, e.now, e.x)
 	e.durable, e.complete, e.placed = false, false, false
@@ -370,7 +376,12 @@ func (e *exchange) promote(b *pgx.Batch) {
 	if e.x.Wanted() == 0 {
 		return
 	}
-	b.Queue(sqlPromote, micros(e.now), promoteLimit).QueryRow(func(row pgx.Row) error { return row.Scan(&e.over, &e.next, &e.groups) })
+	b.Queue(sqlPromote, micros(e.now), promoteLimit).QueryRow(func(row pgx.Row) error {
+		var full, left bool
+		err := row.Scan(&full, &left, &e.next, &e.groups)
+		e.over, e.passed = left && full, left && !full
+		return err
+	})
 }
 
 // answer makes the result of what the transaction has found.
@@ -405,11 +416,23 @@ func (e *exchange) answer() {
 		}
 	}
 	e.res.Leased = e.claim.leased
-	switch {
-	case e.x.Wanted() == 0:
-	case e.over || e.claim.outdated || e.claim.missed || len(e.groups) > 0 && !e.placed:
-		e.res.NextDue = e.now
-	case e.next != nil:
-		e.res.NextDue = fromMicros(*e.next)
+	if e.x.Wanted() > 0 {
+		e.res.NextDue = e.nextDue()
 	}
+}
+
+// nextDue returns the NextDue of the result. It is now only if the next exchange gets further,
+// whatever others do.
+func (e *exchange) nextDue() (at time.Time) {
+	c := &e.claim
+	if e.over || c.outdated || c.missed && len(c.leased) > 0 || len(e.groups) > 0 && !e.placed {
+		return e.now
+	}
+	if e.next != nil {
+		at = fromMicros(*e.next)
+	}
+	if soon := e.now.Add(passedDelay); (e.passed || c.passed || c.missed) && (at.IsZero() || soon.Before(at)) {
+		at = soon
+	}
+	return at
 }
