@@ -24,6 +24,7 @@ type cancelling struct {
 	now    time.Time
 	id     storage.ID
 	scopes *scopes
+	later  bool // it was read what the scopes are, and no more
 
 	state int16 // 0 if there is no such job
 	token int64
@@ -39,22 +40,16 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		return "", err
 	}
 	defer s.leave()
-	err = s.runTold(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		c := &cancelling{s: s, now: now, id: id, scopes: s.scopes(now)}
+	c := &cancelling{s: s, now: now, id: id, scopes: s.scopes(now)}
+	run := func(ctx context.Context, conn *pgx.Conn) error {
 		if err := c.read(ctx, conn); err != nil {
 			return err
 		}
-		if !c.plain() && c.scopes.none() && c.state != 0 {
-			c.scopes.leaves(c.beside)
-			if err := part(ctx, conn, end()); err != nil {
-				return err
-			}
-			if err := c.read(ctx, conn); err != nil {
-				return err
-			}
-		}
 		state = ""
-		if c.state == 0 {
+		if c.later = !c.plain() && c.scopes.none() && c.state != 0; c.later {
+			c.scopes.leaves(c.beside)
+		}
+		if c.later || c.state == 0 {
 			return part(ctx, conn, end())
 		}
 		b := &pgx.Batch{}
@@ -64,7 +59,10 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		}
 		b.Queue(sqlCommit)
 		return s.commit(ctx, conn, b)
-	})
+	}
+	if err = s.runTold(ctx, run); err == nil && c.later {
+		err = s.inLine(ctx, c.scopes, run)
+	}
 	if err == nil && state == "" {
 		err = storage.ErrNotFound
 	}
@@ -74,6 +72,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 // read locks and reads the job.
 func (c *cancelling) read(ctx context.Context, conn *pgx.Conn) error {
 	c.state = 0
+	c.scopes.reset()
 	var of storage.ID
 	scan := func(row pgx.CollectableRow) error {
 		var salt int32

@@ -45,6 +45,20 @@ const UnmarkAfter = unmarkAfter
 // SetAhead shifts what the Store hears of the server's clock.
 func (s *Store) SetAhead(by time.Duration) { s.clock.ahead.Store(int64(by)) }
 
+// InLine returns how many names calls of the Store have that are about keys or groups.
+func (s *Store) InLine() (n int) {
+	s.lines.mu.Lock()
+	defer s.lines.mu.Unlock()
+	for _, l := range s.lines.of {
+		n += l.calls
+	}
+	return n
+}
+
+// SetLinePatience sets for how long a call waits for others that name the same key or group.
+// There is none yet.
+func (s *Store) SetLinePatience(d time.Duration) { s.lines.patience = d }
+
 // Kill lets the Store die as its process would: the kernel closes its connections, and
 // nothing is said to the server.
 func (s *Store) Kill() {

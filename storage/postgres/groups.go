@@ -326,7 +326,7 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 	name := rules.GroupName(queue, group)
 	sc := s.scopes(time.Time{})
 	sc.leaving[name] = 1
-	err = s.inTransaction(ctx, func(b *pgx.Batch) {
+	err = s.inTransaction(ctx, sc, func(b *pgx.Batch) {
 		sc.reset()
 		sc.load(b)
 		id = storage.ID{}

@@ -185,7 +185,7 @@ func (s *Store) enqueueBeside(ctx context.Context, now time.Time, jobs []storage
 	sc := s.scopes(now)
 	sc.needs(jobs)
 	var refused error
-	err = s.inTransaction(ctx, func(b *pgx.Batch) {
+	err = s.inTransaction(ctx, sc, func(b *pgx.Batch) {
 		sc.reset()
 		sc.load(b)
 	}, func() (*pgx.Batch, error) {
@@ -227,7 +227,7 @@ func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.I
 	sc := s.scopes(time.Time{})
 	sc.needsKey(key)
 	found := false
-	err = s.inTransaction(ctx, func(b *pgx.Batch) {
+	err = s.inTransaction(ctx, sc, func(b *pgx.Batch) {
 		sc.reset()
 		sc.load(b)
 	}, func() (*pgx.Batch, error) {
@@ -264,7 +264,7 @@ func (s *Store) forgetWindows(ctx context.Context, now time.Time) (next int64, e
 		return next, err
 	}
 	sc := s.scopes(now)
-	err = s.inTransaction(ctx, func(b *pgx.Batch) {
+	err = s.inTransaction(ctx, sc, func(b *pgx.Batch) {
 		clear(sc.keys)
 		each(b, sc.scanKey, sqlOverWindows, micros(now))
 	}, func() (*pgx.Batch, error) {

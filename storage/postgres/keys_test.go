@@ -1,7 +1,12 @@
 package postgres_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,22 +42,43 @@ func TestStore_HeldScopes(t *testing.T) {
 		return out[0]
 	}
 	first := enqueue(of("held", ""))
+	callers := 8 + runtime.NumCPU() // more than the pool has connections
+	many := func(i int) []storage.NewJob { return of(fmt.Sprint("many ", i), "") }
+	same := func(jobs []storage.NewJob) func(int) []storage.NewJob {
+		return func(int) []storage.NewJob { return jobs }
+	}
 	for _, c := range []struct {
 		what, text string
-		jobs       []storage.NewJob
-		duplicate  bool
+		jobs       func(caller int) []storage.NewJob
+		inserted   int
 	}{
-		{"a key that a job has", `SELECT FROM errand_unique WHERE key = 'held' FOR UPDATE`, of("held", ""), true},
-		{"a key that a transaction takes", `INSERT INTO errand_unique VALUES ('taken', 0, 1, 0, 0, 0)`, of("taken", ""), false},
-		{"a group", `INSERT INTO errand_group VALUES ('q busy')`, of("", "busy"), false},
+		{"a key that a job has", `SELECT FROM errand_unique WHERE key = 'held' FOR UPDATE`, same(of("held", "")), 0},
+		{"a key that a transaction takes", `INSERT INTO errand_unique VALUES ('taken', 0, 1, 0, 0, 0)`, same(of("taken", "")), 1},
+		{"a group", `INSERT INTO errand_group VALUES ('q busy')`, same(of("", "busy")), callers},
+		{"many keys", fmt.Sprintf(`INSERT INTO errand_unique SELECT convert_to('many ' || i, 'UTF8'), 0, 1, 0, 0, 0 FROM generate_series(0, %d) i`, callers), many, callers},
 	} {
 		d.exec("BEGIN")
 		d.exec(c.text)
-		var late storage.Enqueued
+		var inserted atomic.Int64
 		var wg sync.WaitGroup
-		wg.Go(func() { late = enqueue(c.jobs) })
+		for i := range callers {
+			wg.Go(func() {
+				if out := enqueue(c.jobs(i)); !out.Duplicate {
+					inserted.Add(1)
+				} else if c.inserted == 0 && out.ID != first.ID {
+					t.Errorf("%s: a call that waited has the answer %+v", c.what, out)
+				}
+			})
+		}
+		for s.InLine() < callers && !t.Failed() {
+			runtime.Gosched()
+		}
 		d.waits()
-		for _, jobs := range [][]storage.NewJob{of("", ""), of("other "+c.what, ""), of("", "other"), of("another "+c.what, "another")} {
+		others := [][]storage.NewJob{of("", ""), of("other "+c.what, ""), of("", "other"), of("another "+c.what, "another")}
+		if c.what == "many keys" {
+			others = others[:1] // a call about another key may wait for its turn
+		}
+		for _, jobs := range others {
 			if out := enqueue(jobs); out.Duplicate {
 				t.Errorf("%s: %+v was not inserted", c.what, jobs)
 			}
@@ -72,9 +98,85 @@ func TestStore_HeldScopes(t *testing.T) {
 		}
 		d.exec("ROLLBACK")
 		wg.Wait()
-		if late.Duplicate != c.duplicate || c.duplicate && late.ID != first.ID {
-			t.Errorf("%s: the call that waited has the answer %+v", c.what, late)
+		if n := int(inserted.Load()); n != c.inserted {
+			t.Errorf("%s: of the calls that waited %d have inserted a job, want %d", c.what, n, c.inserted)
 		}
+	}
+	d.Invariants(t)
+}
+
+// Calls that wait behind another one which names the same key end with their contexts, and after
+// some time. The others go on.
+func TestStore_HeldScopesEnds(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	jobs := newJobs(1, "q", "k")
+	jobs[0].Unique = "held"
+	enqueue := func(ctx context.Context) (err error) {
+		_, err = s.Enqueue(ctx, now, jobs)
+		return err
+	}
+	d.exec("BEGIN")
+	d.exec(`INSERT INTO errand_unique VALUES ('held', 0, 1, 0, 0, 0)`)
+	var first, withdrawn error
+	var wg sync.WaitGroup
+	wg.Go(func() { first = enqueue(t.Context()) })
+	d.waits()
+	ctx, cancel := context.WithCancel(t.Context())
+	wg.Go(func() { withdrawn = enqueue(ctx) })
+	for s.InLine() < 2 {
+		runtime.Gosched()
+	}
+	cancel()
+	for s.InLine() > 1 {
+		runtime.Gosched()
+	}
+	s.SetLinePatience(time.Nanosecond)
+	if err := enqueue(t.Context()); !errors.Is(err, storage.ErrBusy) {
+		t.Errorf("without patience Enqueue returned %v, want ErrBusy", err)
+	}
+	d.exec("ROLLBACK")
+	wg.Wait()
+	if first != nil || !errors.Is(withdrawn, context.Canceled) {
+		t.Errorf("the calls returned %v and %v; want no error, and that of the context", first, withdrawn)
+	}
+	if n := s.InLine(); n != 0 {
+		t.Errorf("%d calls are in line after all have ended", n)
+	}
+}
+
+// Cancel of a job whose key is held waits in the same line.
+func TestCancel_HeldScopes(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	jobs := newJobs(1, "q", "k")
+	jobs[0].Unique = "held"
+	out, err := s.Enqueue(t.Context(), now, jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.exec("BEGIN")
+	d.exec(`SELECT FROM errand_unique WHERE key = 'held' FOR UPDATE`)
+	callers := 8 + runtime.NumCPU()
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			if _, err := s.Cancel(t.Context(), now, out[0].ID, storage.Retention{Default: time.Hour}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for s.InLine() < callers && !t.Failed() {
+		runtime.Gosched()
+	}
+	d.waits()
+	if _, err := s.Enqueue(t.Context(), now, newJobs(1, "q", "k")); err != nil {
+		t.Error(err)
+	}
+	d.exec("ROLLBACK")
+	wg.Wait()
+	if r, err := s.Job(t.Context(), out[0].ID); err != nil || r.State != storage.Cancelled {
+		t.Errorf("the job is %s, %v; want cancelled", r.State, err)
 	}
 	d.Invariants(t)
 }

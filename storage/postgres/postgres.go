@@ -30,7 +30,8 @@ type Options struct {
 	Schema string
 	// MaxConns is how many connections the Store has at most, beside one that shows other
 	// instances that this one lives. If zero, as many as the settings of the connection
-	// say in pool_max_conns, or else 4, or one for each processor if there are more.
+	// say in pool_max_conns, or else 4, or one for each processor if there are more. With
+	// 1 a call that waits for a unique key or a group holds up all others.
 	MaxConns int
 	// Name is what people know the process by. If empty, it is the host's name and the
 	// number of the process.
@@ -82,6 +83,7 @@ type Store struct {
 	sent     calls
 	settings settingsSeen
 	besides  besides
+	lines    lines
 
 	mu     sync.Mutex
 	calls  sync.WaitGroup // that have begun
@@ -118,7 +120,7 @@ func open(ctx context.Context, dsn string, o *Options, change func(*pgxpool.Conf
 	}
 	settings(cfg.ConnConfig, o.Schema)
 	change(cfg)
-	s := &Store{session: cfg.ConnConfig.Copy(), self: newInstance(o.Name), seen: newObserved()}
+	s := &Store{session: cfg.ConnConfig.Copy(), self: newInstance(o.Name), seen: newObserved(), lines: newLines(cfg.MaxConns)}
 	if err = migrate(ctx, s, o.Schema); err != nil {
 		return nil, err
 	}

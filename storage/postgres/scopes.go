@@ -194,6 +194,18 @@ func (sc *scopes) leaves(b beside) {
 	}
 }
 
+// names returns the keys and groups to lock, in order.
+func (sc *scopes) names() (all []string) {
+	for name := range sc.keys {
+		all = append(all, "key "+name)
+	}
+	for name := range sc.leaving {
+		all = append(all, "group "+name)
+	}
+	slices.Sort(all)
+	return all
+}
+
 // none reports whether there is nothing to lock.
 func (sc *scopes) none() bool { return len(sc.keys) == 0 && len(sc.leaving) == 0 }
 
@@ -450,8 +462,9 @@ const never = math.MinInt64
 
 // inTransaction runs fn twice in a transaction: first what it queues is only to lock and to
 // read; what it queues then ends it. If fn returns nil as the second batch, nothing is written.
-func (s *Store) inTransaction(ctx context.Context, lock func(b *pgx.Batch), decide func() (*pgx.Batch, error)) error {
-	return s.runTold(ctx, func(ctx context.Context, c *pgx.Conn) error {
+// sc are the scopes that it locks, as far as they are known before.
+func (s *Store) inTransaction(ctx context.Context, sc *scopes, lock func(b *pgx.Batch), decide func() (*pgx.Batch, error)) error {
+	return s.inLine(ctx, sc, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(sqlBegin)
 		s.readNew(b)
