@@ -23,7 +23,9 @@ import (
 // Instance is a server in a directory, where its socket is too.
 type Instance struct {
 	dir  string
-	cmd  *exec.Cmd
+	args []string // of the program, which is the first
+	attr syscall.SysProcAttr
+	cmd  *exec.Cmd     // nil: the server was ended
 	done chan struct{} // closed once it has ended, with end
 	end  error
 }
@@ -56,7 +58,7 @@ func Start(settings ...string) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Instance{dir: dir, done: make(chan struct{})}
+	s := &Instance{dir: dir}
 	if err := s.start(bin, settings); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -121,18 +123,31 @@ func (s *Instance) start(bin string, settings []string) error {
 	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(access), 0o666); err != nil {
 		return err
 	}
-	log := &journal{ready: make(chan struct{})}
-	s.cmd = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", s.dir)
+	s.args = []string{filepath.Join(bin, "postgres"), "-D", data, "-k", s.dir}
 	for _, setting := range append(settings, "listen_addresses=", "logging_collector=off") {
-		s.cmd.Args = append(s.cmd.Args, "-c", setting)
+		s.args = append(s.args, "-c", setting)
 	}
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.dir, log, log
 	// An immediate shutdown when this process dies, however it does.
-	with := syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
+	s.attr.Pdeathsig = syscall.SIGQUIT
 	if attr != nil {
-		with.Credential = attr.Credential
+		s.attr.Credential = attr.Credential
 	}
-	s.cmd.SysProcAttr = &with
+	if err := s.run(); err != nil {
+		return err
+	}
+	if err := s.create(); err != nil {
+		s.Stop()
+		return err
+	}
+	return nil
+}
+
+// run runs the server, and waits until it accepts connections.
+func (s *Instance) run() error {
+	log := &journal{ready: make(chan struct{})}
+	attr := s.attr
+	s.cmd, s.done = exec.Command(s.args[0], s.args[1:]...), make(chan struct{})
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr, s.cmd.SysProcAttr = s.dir, log, log, &attr
 	started := make(chan error)
 	go func() {
 		// The signal comes when the thread ends that has started the server.
@@ -146,13 +161,16 @@ func (s *Instance) start(bin string, settings []string) error {
 		}
 	}()
 	if err := <-started; err != nil {
+		s.cmd = nil
 		return err
 	}
-	if err := s.create(log); err != nil {
-		s.Stop()
-		return err
+	select {
+	case <-s.done:
+		s.cmd = nil
+		return fmt.Errorf("postgres ended: %w: %s", s.end, bytes.TrimSpace(log.text()))
+	case <-log.ready:
+		return nil
 	}
-	return nil
 }
 
 // owner returns the user as whom the server runs: initdb refuses root. The directory becomes that
@@ -177,13 +195,8 @@ func (s *Instance) owner() (*syscall.SysProcAttr, error) {
 	return &syscall.SysProcAttr{Credential: c}, os.Chown(s.dir, int(uid), int(gid))
 }
 
-// create waits until the server answers, and creates the database.
-func (s *Instance) create(log *journal) error {
-	select {
-	case <-s.done:
-		return fmt.Errorf("postgres ended: %w: %s", s.end, bytes.TrimSpace(log.text()))
-	case <-log.ready:
-	}
+// create creates the database.
+func (s *Instance) create() error {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, fmt.Sprintf("host=%s user=%s dbname=postgres", s.dir, superuser))
 	if err != nil {
@@ -225,13 +238,21 @@ var stopping sync.Mutex
 
 // Stop ends the server at once, and deletes its directory.
 func (s *Instance) Stop() {
+	s.Crash()
+	_ = os.RemoveAll(s.dir)
+}
+
+// Crash ends the server at once: its sessions are cut off, and nothing is written any more.
+func (s *Instance) Crash() {
 	stopping.Lock()
 	defer stopping.Unlock()
-	if s.cmd == nil || s.cmd.Process == nil {
+	if s.cmd == nil {
 		return
 	}
 	_ = s.cmd.Process.Signal(syscall.SIGQUIT)
 	<-s.done
 	s.cmd = nil
-	_ = os.RemoveAll(s.dir)
 }
+
+// Again runs a server that has crashed once more, on the same data and socket.
+func (s *Instance) Again() error { return s.run() }

@@ -17,3 +17,12 @@ func Start(...string) (*Instance, error) {
 
 // Stop does nothing.
 func (*Instance) Stop() {}
+
+// Crash does nothing.
+func (*Instance) Crash() {}
+
+// Again fails as Start does.
+func (*Instance) Again() error {
+	_, err := programs()
+	return err
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
@@ -86,9 +87,20 @@ func prepare(ctx context.Context, c *pgx.Conn) error {
 }
 
 // attempt runs fn on a connection, in a context that does not end with ctx: what has begun
-// goes through. It runs fn again if its transaction fails because of what runs beside it.
+// goes through. It runs fn again if its transaction fails because of what runs beside it, and once
+// more if the connection was of no use before anything was sent on it.
 // Its errors are those of the driver.
 func (s *Store) attempt(ctx context.Context, fn func(ctx context.Context, c *pgx.Conn) error) error {
+	err := s.attemptOn(ctx, fn)
+	if pgconn.SafeToRetry(err) && ctx.Err() == nil {
+		err = s.attemptOn(ctx, fn)
+	}
+	return err
+}
+
+// attemptOn is attempt on one connection. If that is cut off, all others of the pool are replaced
+// too: what has cut off one of them, such as a new start of the server, mostly has cut off all.
+func (s *Store) attemptOn(ctx context.Context, fn func(ctx context.Context, c *pgx.Conn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return cmp.Or(ctx.Err(), err)
@@ -111,6 +123,9 @@ func (s *Store) attempt(ctx context.Context, fn func(ctx context.Context, c *pgx
 		if !again(err) {
 			break
 		}
+	}
+	if conn.Conn().IsClosed() {
+		s.pool.Reset()
 	}
 	return err
 }
