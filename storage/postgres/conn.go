@@ -72,7 +72,7 @@ var prepared = []string{
 	sqlInsertBeside, sqlRewrite, sqlLetIn, sqlBlock, sqlLeavePlaces, sqlPassDead, sqlDropGroups,
 	sqlOverWindows, sqlNextWindow, sqlBeside, sqlUnplaced,
 	sqlHead, sqlSkip, sqlGroups, sqlNextWaiting, sqlWaitingGroups, sqlLockSettings, sqlRegroup, sqlRegroupAs, sqlRegrouped, sqlHeldPlaces, sqlNothing,
-	sqlGeneration, sqlRegroupDue, sqlSet, sqlUnset, sqlSettings,
+	sqlGeneration, sqlRegroupDue, sqlSet, sqlUnset, sqlSettings, sqlSettingsNow,
 	sqlLive, sqlEnded, sqlAsk, sqlPurge,
 	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }

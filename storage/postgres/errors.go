@@ -70,7 +70,7 @@ func translate(err error) error {
 // again reports whether a transaction failed only because of what ran beside it.
 func again(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == "40001" || e.Code == "40P01")
+	return ok && (e.Code == "40001" || e.Code == "40P01") || errors.Is(err, errSettings)
 }
 
 // lost reports whether an error of a batch with a commit leaves open whether that took

@@ -73,7 +73,7 @@ func (sc *scopes) Group(name string, anew bool) (rules.Group, error) {
 
 // rule returns what the settings say of a group.
 func (sc *scopes) rule(name string) rules.GroupRule {
-	return rules.GroupRuleOf(sc.set, name)
+	return rules.GroupRuleOf(sc.set.of, name)
 }
 
 // join sets the role of a new job in its group.

@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,5 +47,52 @@ func TestExchange_PlacesForSeveralWants(t *testing.T) {
 			t.Errorf("after exchange %d NextDue is %v", i, res.NextDue)
 		}
 	}
+	d.Invariants(t)
+}
+
+// placedTwice returns leases of a plain job and of the two members of a group that has one place
+// since, in this order.
+func placedTwice(t *testing.T, d *db) (*postgres.Store, []storage.Leased) {
+	t.Helper()
+	s := d.open()
+	limit(t, s, 2)
+	jobs := newJobs(3, "q", "k")
+	jobs[1].Group, jobs[2].Group = "g", "g"
+	if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
+		t.Fatal(err)
+	}
+	res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 9}}})
+	if err != nil || len(res.Leased) != 3 {
+		t.Fatalf("leased %v, %v", res.Leased, err)
+	}
+	limit(t, s, 1)
+	slices.SortFunc(res.Leased, func(a, b storage.Leased) int { return int(a.Key - b.Key) })
+	return s, res.Leased
+}
+
+func limit(t *testing.T, s *postgres.Store, n int64) {
+	t.Helper()
+	if err := s.Configure(t.Context(), storage.Lane{Queue: "q"}, storage.Settings{storage.SettingGroupLimit: n}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A call about a group meets one setting of it, also if that is changed as it waits.
+func TestExchange_LimitMeanwhile(t *testing.T) {
+	d := newDB(t)
+	s, leased := placedTwice(t, d)
+	d.exec("BEGIN")
+	d.exec("SELECT id FROM errand_job WHERE id = $1 FOR UPDATE", leased[1].Key)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		res, err := s.Exchange(t.Context(), now, storage.Exchange{Finish: []storage.Finish{{Lease: leased[2].Lease, Outcome: storage.OutcomeDone}}})
+		if err != nil || res.Finished[0] != storage.Applied {
+			t.Errorf("Exchange returned %+v, %v", res, err)
+		}
+	})
+	d.waits() // for the other member, which is read for the limit 1
+	limit(t, s, 2)
+	d.exec("ROLLBACK")
+	wg.Wait()
 	d.Invariants(t)
 }

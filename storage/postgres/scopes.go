@@ -101,7 +101,7 @@ type scopes struct {
 	jobs      []int64          // to be locked
 	fresh     int              // how many jobs may enter
 
-	set     map[storage.Lane]storage.Settings
+	set     obeyed
 	keys    map[string]*rules.Key
 	groups  map[string]*groupRows
 	touched []string // groups to settle
@@ -246,6 +246,7 @@ func (sc *scopes) load(b *pgx.Batch) {
 	if len(names)+len(conflicts) > 0 {
 		each(b, sc.scanGroup, sqlTally, names, leaving, conflicts, sc.anew)
 		each(b, sc.scanMember, sqlMembers, names, leaving, conflicts, sc.anew)
+		sc.set.check(b)
 	}
 	if sc.fresh > 0 {
 		each(b, func(row pgx.CollectableRow) error {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -27,6 +28,7 @@ ON CONFLICT (queue, kind, name) DO UPDATE SET value = excluded.value`
 	// One row at least if the generation is another than $1, else none.
 	sqlSettings = `SELECT g.settings, coalesce(s.queue, ''), coalesce(s.kind, ''), coalesce(s.name, ''), coalesce(s.value, 0)
 FROM errand_meta g LEFT JOIN errand_setting s ON s.name <> '' WHERE g.settings <> $1::bigint`
+	sqlSettingsNow = `SELECT settings FROM errand_meta`
 )
 
 // settingsSeen are the settings as the Store has read them last. A call that obeys them reads
@@ -52,12 +54,17 @@ func (s *settingsSeen) note(generation int64, of map[storage.Lane]storage.Settin
 	}
 }
 
+// obeyed are the settings of one generation.
+type obeyed struct {
+	generation int64
+	of         map[storage.Lane]storage.Settings
+}
+
 // obey queues the reading of settings that are newer than those that the Store has seen.
 // into has those then that apply to the statements that follow.
-func (s *Store) obey(b *pgx.Batch, into *map[storage.Lane]storage.Settings) {
-	known, of := s.settings.get()
-	*into = of
-	b.Queue(sqlSettings, known).Query(func(rows pgx.Rows) error {
+func (s *Store) obey(b *pgx.Batch, into *obeyed) {
+	into.generation, into.of = s.settings.get()
+	b.Queue(sqlSettings, into.generation).Query(func(rows pgx.Rows) error {
 		defer rows.Close()
 		var generation int64
 		read := map[storage.Lane]storage.Settings{}
@@ -77,10 +84,28 @@ func (s *Store) obey(b *pgx.Batch, into *map[storage.Lane]storage.Settings) {
 			read[lane][name] = value
 		}
 		if generation != 0 && rows.Err() == nil {
-			*into = read
+			*into = obeyed{generation, read}
 			s.settings.note(generation, read)
 		}
 		return rows.Err()
+	})
+}
+
+// errSettings is the error of a transaction in which one statement has met other settings than
+// another, as they were changed meanwhile. It runs again.
+var errSettings = fmt.Errorf("%w: settings were changed meanwhile", storage.ErrBusy)
+
+// check queues a check that all statements since obey have met these settings.
+func (o *obeyed) check(b *pgx.Batch) {
+	b.Queue(sqlSettingsNow).QueryRow(func(row pgx.Row) error {
+		var now int64
+		if err := row.Scan(&now); err != nil {
+			return err
+		}
+		if now != o.generation {
+			return errSettings
+		}
+		return nil
 	})
 }
 
@@ -119,13 +144,13 @@ func (s *Store) Configure(ctx context.Context, lane storage.Lane, set storage.Se
 
 // Settings implements [storage.Settler].
 func (s *Store) Settings(ctx context.Context) (all []storage.LaneSettings, err error) {
-	var of map[storage.Lane]storage.Settings
-	if err := s.read(ctx, func(b *pgx.Batch) { s.obey(b, &of) }); err != nil {
+	var set obeyed
+	if err := s.read(ctx, func(b *pgx.Batch) { s.obey(b, &set) }); err != nil {
 		return nil, err
 	}
 	byName := func(a, b storage.Lane) int { return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind)) }
-	for _, lane := range slices.SortedFunc(maps.Keys(of), byName) {
-		all = append(all, storage.LaneSettings{Lane: lane, Settings: maps.Clone(of[lane])})
+	for _, lane := range slices.SortedFunc(maps.Keys(set.of), byName) {
+		all = append(all, storage.LaneSettings{Lane: lane, Settings: maps.Clone(set.of[lane])})
 	}
 	return all, nil
 }
