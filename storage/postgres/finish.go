@@ -140,6 +140,7 @@ func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
 		f.simple = f.simple && ok && has.plain() && isSimple(&x.Finish[i]) && len(x.Retention.Lanes) == 0
 	}
 	f.follow()
+	f.lockAll()
 	for i := range x.Finish {
 		if f.simple {
 			f.end(&x.Finish[i], x.Finish[i].Effect(false), x.Retention.Default)
@@ -157,6 +158,21 @@ func (f *finishing) follow() {
 			}
 			return
 		}
+	}
+}
+
+// lockAll has the rows of all leases of an exchange be locked in order, before each part of it is
+// about some of them, if it takes several parts.
+func (f *finishing) lockAll() {
+	others := slices.Concat(f.x.Extend, f.x.Start, f.x.Stop)
+	if f.simple || len(others) == 0 {
+		return
+	}
+	for _, l := range others {
+		f.scopes.jobs = append(f.scopes.jobs, l.Key)
+	}
+	for i := range f.x.Finish {
+		f.scopes.jobs = append(f.scopes.jobs, f.x.Finish[i].Key)
 	}
 }
 

@@ -50,6 +50,31 @@ func TestExchange_PlacesForSeveralWants(t *testing.T) {
 	d.Invariants(t)
 }
 
+// An exchange that decides about groups locks the rows of all jobs that it is about in order,
+// those of members that others hold and of leases that it extends too.
+func TestExchange_LocksInOrder(t *testing.T) {
+	d := newDB(t)
+	s, leased := placedTwice(t, d)
+	extend, other, end := leased[0], leased[1], leased[2]
+	d.exec("BEGIN")
+	d.exec("SELECT id FROM errand_job WHERE id = $1 FOR UPDATE", extend.Key)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		x := storage.Exchange{LeaseDuration: time.Minute, Extend: []storage.Lease{extend.Lease}, Finish: []storage.Finish{{Lease: end.Lease, Outcome: storage.OutcomeDone}}}
+		res, err := s.Exchange(t.Context(), now, x)
+		if err != nil || res.Extended[0] != storage.Applied || res.Finished[0] != storage.Applied {
+			t.Errorf("Exchange returned %+v, %v", res, err)
+		}
+	})
+	d.waits()
+	for _, l := range []storage.Leased{other, end} {
+		d.exec("SELECT id FROM errand_job WHERE id = $1 FOR UPDATE NOWAIT", l.Key)
+	}
+	d.exec("ROLLBACK")
+	wg.Wait()
+	d.Invariants(t)
+}
+
 // placedTwice returns leases of a plain job and of the two members of a group that has one place
 // since, in this order.
 func placedTwice(t *testing.T, d *db) (*postgres.Store, []storage.Leased) {

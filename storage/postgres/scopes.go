@@ -36,7 +36,8 @@ const (
 ON CONFLICT (key, slot) DO UPDATE SET job = o.job WHERE false`
 	sqlLockGroups = `INSERT INTO errand_group AS o (group_key) SELECT k` + ofGroups + `ORDER BY k
 ON CONFLICT (group_key) DO UPDATE SET group_key = o.group_key WHERE false`
-	// $5 are other jobs. Those of keys and groups are locked, as others may lease them.
+	// Jobs of keys and groups are locked, as others may lease them, and $5 with them: what a
+	// transaction locks later it has locked here, in order.
 	sqlLockRows = `SELECT id FROM errand_job WHERE id IN (
   SELECT unnest($5::bigint[]) UNION ALL SELECT job FROM errand_unique WHERE key = ANY($3::bytea[])
   UNION ALL SELECT j.id` + ofGroups + ofPlaces + `JOIN errand_job j ON j.group_key = g.k AND j.role = 2 WHERE ` + settled + `)
@@ -212,7 +213,7 @@ func (sc *scopes) none() bool { return len(sc.keys) == 0 && len(sc.leaving) == 0
 // load queues the locking of all scopes, keys before groups before jobs, each in order, and
 // then the reading.
 func (sc *scopes) load(b *pgx.Batch) {
-	if sc.none() {
+	if sc.none() && len(sc.jobs) == 0 {
 		return
 	}
 	keys := sorts(maps.Keys(sc.keys))
