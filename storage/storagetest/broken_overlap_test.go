@@ -57,6 +57,19 @@ var overlapFaults = []fault{
 			}
 		}
 	})},
+	{name: "the time of a key ends with its job", wrap: func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			jobs = slices.Clone(jobs)
+			for i := range jobs {
+				jobs[i].UniqueFor = 0
+			}
+			return in.Enqueue(ctx, now, jobs)
+		}
+		return h
+	}},
+	{name: "a key is released that another call has taken meanwhile", wrap: func(in *instance) storage.Store { return releasing{sound(in)} }},
+	{name: "places are given by a limit that was changed meanwhile", wrap: func(in *instance) storage.Store { return hastyRegroup{sound(in)} }},
 	{name: "two that overlap take one tick", wrap: func(in *instance) storage.Store {
 		h := sound(in)
 		h.fire = func(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
@@ -151,6 +164,53 @@ func (o overwriting) Tx(ctx context.Context, fn func(tx any) error) error {
 		o.m.pause()
 		return err
 	})
+}
+
+// releasing is a store in which the end of the time of a key may be that of its next holder.
+type releasing struct{ *hooks }
+
+func (r releasing) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
+	over := map[string]bool{}
+	r.m.locked(func() {
+		for key := range r.m.windows {
+			if _, held := r.m.holder(now, key); !held {
+				over[key] = true
+			}
+		}
+	})
+	r.m.pause()
+	n, next, err := r.hooks.PurgeFinished(ctx, now)
+	r.m.locked(func() {
+		for key := range over {
+			delete(r.m.unique, key)
+			delete(r.m.windows, key)
+		}
+	})
+	return n, next, err
+}
+
+// hastyRegroup is a store in which Regroup lets in one member for each place that was free.
+type hastyRegroup struct{ *hooks }
+
+func (r hastyRegroup) Regroup(ctx context.Context, queue, after string) (string, error) {
+	free := map[string]bool{}
+	r.m.locked(func() {
+		for _, j := range r.m.jobs {
+			if j.State == storage.Blocked && j.Queue == queue && r.m.hasPlace(j) {
+				free[j.Group] = true
+			}
+		}
+	})
+	r.m.pause()
+	next, err := r.hooks.Regroup(ctx, queue, after)
+	r.m.locked(func() {
+		for _, j := range r.m.jobs {
+			if err == nil && j.State == storage.Blocked && j.Queue == queue && free[j.Group] {
+				j.State, j.placed, free[j.Group] = storage.Ready, true, false
+			}
+		}
+	})
+	return next, err
 }
 
 // all features.

@@ -23,7 +23,7 @@ var (
 // Counts of plain jobs.
 var features = []string{
 	"cancel", "caps", "change", "checkpoint", "conflicts", "delay", "delete", "expiry", "groups", "handoff", "holds", "keys",
-	"list", "priority", "purge", "redrive", "run_now", "schedule", "stats", "throttles", "tx", "withdraw",
+	"list", "priority", "purge", "redrive", "regroup", "run_now", "schedule", "stats", "throttles", "tx", "withdraw",
 }
 
 // RunOverlapping has callers of several instances, some of which share one, make random
@@ -110,6 +110,7 @@ func newOverlap(t testing.TB, db DB, seed uint64, has map[string]bool) *overlap 
 	now := time.Date(2026, 3, 4, 5, 6, 7, 891_011_000, time.UTC)
 	o := &overlap{t: t, db: db, seed: seed, has: has, rng: rand.New(rand.NewPCG(seed, 0)), now: now, start: now, queue: []string{"a", "b"}}
 	o.w = newWatch(o.wrong)
+	o.w.pass(now)
 	for range overlapDesks {
 		o.open()
 	}
@@ -200,6 +201,7 @@ func (o *overlap) run() {
 			return
 		}
 		o.now = o.now.Add([]time.Duration{0, time.Microsecond, time.Second, 5 * time.Second}[o.rng.IntN(4)])
+		o.w.pass(o.now)
 		o.death()
 	}
 	o.drain()

@@ -37,6 +37,8 @@ func (c *caller) calls() {
 		{1, "change", c.change},
 		{1, "delete", c.delete},
 		{1, "purge", c.purge},
+		{1, "keys", c.release},
+		{1, "regroup", c.regroup},
 		{2, "tx", c.transact},
 		{1, "checkpoint", c.checkpoint},
 		{1, "schedule", c.fire},
@@ -116,10 +118,15 @@ func (c *caller) newJob() storage.NewJob {
 	case grouped:
 		n.Group = []string{"g", "h"}[c.rng.IntN(2)]
 	case plain && c.has["keys"] && c.one(3):
-		n.Unique = []string{"k", "l", "m"}[c.rng.IntN(3)]
+		n.Unique = overlapKeys[c.rng.IntN(len(overlapKeys))]
 		if c.one(6) {
 			n.UniqueScope = storage.UniqueForever // with which nobody combines a Conflict
-		} else if c.has["conflicts"] && c.one(2) {
+			break
+		}
+		if c.one(3) {
+			n.UniqueFor = time.Second
+		}
+		if c.has["conflicts"] && c.one(2) {
 			n.Conflict = &storage.Conflict{Mode: []storage.ConflictMode{storage.Replace, storage.Debounce, storage.After, storage.Fail}[c.rng.IntN(4)]}
 			if n.Conflict.Mode == storage.Debounce {
 				n.Conflict.Quiet = time.Second
@@ -142,6 +149,19 @@ func (c *caller) newJob() storage.NewJob {
 	return n
 }
 
+// overlapKeys are the unique keys of a history.
+var overlapKeys = []string{"k", "l", "m"}
+
+// wantsOver returns the keys that one of jobs may take over from their holders.
+func wantsOver(jobs []storage.NewJob) (keys []string) {
+	for i := range jobs {
+		if jobs[i].Conflict.Replaces() {
+			keys = append(keys, jobs[i].Unique)
+		}
+	}
+	return keys
+}
+
 func (c *caller) newJobs() []storage.NewJob {
 	jobs := make([]storage.NewJob, 1+c.rng.IntN(3))
 	for i := range jobs {
@@ -154,6 +174,7 @@ func (c *caller) enqueue() {
 	ctx, cancel := c.context()
 	defer cancel()
 	jobs := c.newJobs()
+	defer c.w.freeing(wantsOver(jobs)...)()
 	began := c.w.begin()
 	out, err := c.d.s.Enqueue(ctx, c.now, jobs)
 	if !c.fails("Enqueue", err, storage.ErrQueueFull, storage.ErrDuplicate) {
@@ -295,6 +316,7 @@ func (c *caller) transact() {
 			ends = append(ends, l.Lease)
 		}
 	}
+	defer c.w.freeing(wantsOver(jobs)...)()
 	sure := c.w.ending(ends...)
 	began := c.w.begin()
 	var out []storage.Enqueued

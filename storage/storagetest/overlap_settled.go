@@ -209,6 +209,16 @@ func (o *overlap) unlock(d *desk) {
 			o.must(err)
 		}
 	}
+	if o.has["groups"] && o.has["regroup"] {
+		o.must(d.s.Configure(ctx, storage.Lane{Queue: queuePairs}, storage.Settings{storage.SettingGroupLimit: 2}))
+		for after := ""; ; {
+			next, err := d.s.Regroup(ctx, queuePairs, after)
+			if o.must(err); err != nil || next == "" {
+				break
+			}
+			after = next
+		}
+	}
 	for _, g := range []string{"g", "h"} {
 		for range 1000 { // as many may be dead
 			if !o.has["groups"] {

@@ -90,6 +90,44 @@ func (c *caller) about(what string, how func(*watched), call func(ctx context.Co
 	}
 }
 
+// release has a key be free when its holder ends.
+func (c *caller) release() {
+	ctx, cancel := c.context()
+	defer cancel()
+	key := overlapKeys[c.rng.IntN(len(overlapKeys))]
+	defer c.w.freeing(key)()
+	id, err := c.d.s.ReleaseUnique(ctx, key)
+	if !c.fails("ReleaseUnique", err, storage.ErrNotFound) && !id.IsZero() {
+		c.w.names(id, key)
+	}
+}
+
+// regroup changes how groups are kept in order, or has that apply to all of them.
+func (c *caller) regroup() {
+	if !c.has["groups"] {
+		return
+	}
+	ctx, cancel := c.context()
+	defer cancel()
+	queue, set := queuePairs, storage.Settings{storage.SettingGroupLimit: int64(1 + c.rng.IntN(2))}
+	if c.one(2) {
+		queue, set = queueGroups, storage.Settings{storage.SettingDeadHead: int64(c.rng.IntN(2))}
+	}
+	if c.one(2) {
+		c.fails("Configure", c.d.s.Configure(ctx, storage.Lane{Queue: queue}, set))
+		return
+	}
+	for after := ""; ; {
+		next, err := c.d.s.Regroup(ctx, queue, after)
+		if c.fails("Regroup", err) || next == "" {
+			return
+		}
+		if after = next; c.over.Load() {
+			return
+		}
+	}
+}
+
 func (c *caller) purge() {
 	ctx, cancel := c.context()
 	defer cancel()

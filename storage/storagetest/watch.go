@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
@@ -33,6 +34,8 @@ type watch struct {
 	held   map[storage.Lane]*heldLane
 	fired  map[int64]bool        // revisions of the schedule
 	named  map[storage.ID]string // by duplicates, with their unique key
+	freed  map[string]*freedKey
+	now    time.Time // zero: how long keys are held for is not checked
 	sums   sums
 }
 
@@ -46,6 +49,7 @@ type watched struct {
 	job      storage.NewJob
 	known    bool          // the call that inserted it has returned
 	began    moment        // of that call
+	until    time.Time     // it has its key at least until then; zero: not after its end
 	back     int64         // the step of its return
 	touched  bool          // by a call that may end or change it
 	leased   bool          // at some time
@@ -138,6 +142,7 @@ func newWatch(fail func(format string, args ...any)) *watch {
 		fail: fail, limits: map[string]int{}, loose: map[string]bool{},
 		jobs: map[storage.ID]*watched{}, leases: map[storage.Lease]*granted{}, groups: map[storage.GroupState]*watchedGroup{},
 		unique: map[string][]*watched{}, held: map[storage.Lane]*heldLane{}, fired: map[int64]bool{}, named: map[storage.ID]string{},
+		freed: map[string]*freedKey{},
 	}
 }
 
@@ -214,7 +219,7 @@ func (w *watch) insert(c moment, n storage.NewJob, id storage.ID) {
 				w.wrong(o, "it holds the key %q, and job %d was inserted with it", n.Unique, id.Key())
 			}
 		}
-		w.unique[n.Unique] = append(slices.DeleteFunc(w.unique[n.Unique], func(o *watched) bool { return o.touched }), j)
+		w.takes(j)
 	}
 	if n.Group != "" {
 		j.follower = w.group(n.Queue, n.Group)
