@@ -120,9 +120,10 @@ func (f *fixture) compareKey(got, want rules.Key) {
 }
 
 func loadWaitsForKey(f *fixture, o Overlapping) {
-	f.waits(o, rules.Need{Keys: []rules.NeedKey{{Name: "u"}}}) // nobody has it
+	n := rules.Need{Keys: []rules.NeedKey{{Name: "u"}}}
+	f.waits(o, n, n) // nobody has it
 	f.enqueue(storage.NewJob{})
-	f.waits(o, rules.Need{Keys: []rules.NeedKey{{Name: "u"}}})
+	f.waits(o, n, n)
 }
 
 func keysLockedFirst(f *fixture, o Overlapping) {
@@ -144,4 +145,11 @@ func keysLockedFirst(f *fixture, o Overlapping) {
 		f.load(func() {}, name("g"))    // nor the group
 	}, need("a"))
 	wg.Wait()
+}
+
+func loadWaitsForItsGroup(f *fixture, o Overlapping) {
+	f.limit(2) // so that a group is locked, and not its members
+	f.enqueue(storage.NewJob{Group: "g"})
+	replaces := &storage.Conflict{Mode: storage.Replace}
+	f.waits(o, rules.Need{Groups: []string{name("g")}}, rules.Need{Keys: []rules.NeedKey{{Name: "u", Conflict: replaces}}})
 }

@@ -186,6 +186,7 @@ func Run(t *testing.T, open func(t *testing.T) DB) {
 	for what, check := range map[string]func(f *fixture, o Overlapping){
 		"what is not loaded is not read": notLoaded, "Load waits for the group": loadWaits, "groups are locked in order": lockedInOrder,
 		"Load waits for the key": loadWaitsForKey, "keys are locked in order, before groups": keysLockedFirst,
+		"Load waits for the group of a job with the key": loadWaitsForItsGroup, "what is loaded is not leased": notLeased,
 	} {
 		t.Run(what, func(t *testing.T) {
 			f := begin(t)
@@ -249,24 +250,25 @@ func (f *fixture) loadAll(fn func(), n rules.Need) {
 
 func loadWaits(f *fixture, o Overlapping) {
 	f.add("g", 2)
-	f.waits(o, rules.Need{Groups: []string{name("g")}})
+	n := rules.Need{Groups: []string{name("g")}}
+	f.waits(o, n, n)
 }
 
-// waits checks that one transaction waits for another that has loaded the same.
-func (f *fixture) waits(o Overlapping, n rules.Need) {
+// waits checks that a transaction which loads then waits for another that has loaded first.
+func (f *fixture) waits(o Overlapping, first, then rules.Need) {
 	var wg sync.WaitGroup
 	over := false
 	f.loadAll(func() {
 		wg.Go(func() {
 			f.loadAll(func() {
 				if !over {
-					f.Error("two transactions have loaded the same")
+					f.Errorf("%+v and %+v were loaded by two transactions", first, then)
 				}
-			}, n)
+			}, then)
 		})
 		o.Waits()
 		over = true
-	}, n)
+	}, first)
 	wg.Wait()
 }
 
@@ -278,4 +280,28 @@ func lockedInOrder(f *fixture, o Overlapping) {
 		f.load(func() {}, name("z")) // so the other has not locked z
 	}, name("a"))
 	wg.Wait()
+}
+
+// notLeased checks that nobody leases the jobs that a transaction has read.
+func notLeased(f *fixture, _ Overlapping) {
+	f.add("g", 2)
+	f.enqueue(storage.NewJob{})
+	for what, n := range map[string]rules.Need{
+		"a group": {Groups: []string{name("g")}},
+		"a key":   {Keys: []rules.NeedKey{{Name: "u", Conflict: &storage.Conflict{Mode: storage.Replace}}}},
+	} {
+		f.loadAll(func() {
+			var back []storage.Finish
+			for _, l := range f.exchange(9) {
+				if l.Group == "g" == (what == "a group") {
+					f.Errorf("as %s is read, its job %d is leased", what, l.Key)
+				}
+				back = append(back, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeReturned})
+			}
+			if len(back) != 1 {
+				f.Errorf("as %s is read, %d jobs are leased, want the other one", what, len(back))
+			}
+			f.exchange(0, back...)
+		}, n)
+	}
 }
