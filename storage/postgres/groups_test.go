@@ -50,6 +50,37 @@ func TestExchange_PlacesForSeveralWants(t *testing.T) {
 	d.Invariants(t)
 }
 
+// The end of a job gives up its key and its place also if the Store that ends it has not leased
+// it, and so has to ask what it has.
+func TestExchange_EndsForOthers(t *testing.T) {
+	d := newDB(t)
+	s, other := d.open(), d.open()
+	jobs := newJobs(3, "q", "k")
+	jobs[0].Unique, jobs[1].Group, jobs[2].Group = "u", "g", "g"
+	out, err := s.Enqueue(t.Context(), now, jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants := []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 9}}
+	res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wants})
+	if err != nil || len(res.Leased) != 2 {
+		t.Fatalf("leased %v, %v", res.Leased, err)
+	}
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: wants}
+	for _, l := range res.Leased {
+		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+	}
+	res, err = other.Exchange(t.Context(), now, x)
+	if err != nil || len(res.Leased) != 1 || res.Leased[0].ID != out[2].ID {
+		t.Errorf("leased %v, %v; want the next member", res.Leased, err)
+	}
+	again, err := s.Enqueue(t.Context(), now, jobs[:1])
+	if err != nil || again[0].Duplicate {
+		t.Errorf("the key is not free: %v, %v", again, err)
+	}
+	d.Invariants(t)
+}
+
 // An exchange that decides about groups locks the rows of all jobs that it is about in order,
 // those of members that others hold and of leases that it extends too.
 func TestExchange_LocksInOrder(t *testing.T) {

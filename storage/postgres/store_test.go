@@ -80,10 +80,13 @@ func (d *db) exec(text string, args ...any) {
 	}
 }
 
-func (d *db) open() *postgres.Store {
+func (d *db) open() *postgres.Store { return d.openAs("errand") }
+
+// openAs is open with a name of the application.
+func (d *db) openAs(application string) *postgres.Store {
 	d.t.Helper()
 	l := &losing{}
-	s, err := postgres.OpenBy(context.Background(), pgtest.Server(d.t), &postgres.Options{Schema: d.schema}, l.wrap)
+	s, err := postgres.OpenBy(context.Background(), pgtest.Server(d.t)+" application_name="+application, &postgres.Options{Schema: d.schema}, l.wrap)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -133,12 +136,14 @@ USING (lane, number) WHERE kept.n IS DISTINCT FROM is_now.n`,
 	"a history that its job lacks":   `SELECT id FROM errand_job WHERE NOT history AND id IN (SELECT job FROM errand_history)`,
 	"a key of no job":                `SELECT job FROM errand_unique WHERE job = 0 OR until = 0 AND job NOT IN (SELECT id FROM errand_job)`,
 	"a key that its job lacks":       `SELECT job FROM errand_unique u JOIN errand_job j ON j.id = u.job WHERE j.unique_key IS DISTINCT FROM u.key`,
+	"a live job without its key":     `SELECT id FROM errand_job j WHERE unique_key IS NOT NULL AND NOT EXISTS (SELECT FROM errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`,
 	"a key behind nobody":            `SELECT job FROM errand_unique f WHERE slot = 1 AND NOT EXISTS (SELECT FROM errand_unique u JOIN errand_job j ON j.id = u.job WHERE u.key = f.key AND u.slot = 0)`,
 	"a member that waits for nobody": `SELECT id FROM errand_job WHERE state = 7 AND coalesce(role, 0) <> 1 AND id NOT IN (SELECT job FROM errand_unique WHERE slot = 1)`,
 	"a role that its state lacks":    `SELECT id FROM errand_job WHERE role = 1 AND state <> 7 OR role = 2 AND state = 7 OR role = 0 AND state IN (2, 3) OR group_key IS NULL AND role IS NOT NULL`,
 	"a member that waits beside a free place": `SELECT min(id) FROM errand_job j WHERE role = 1 AND NOT EXISTS (SELECT FROM errand_job p WHERE p.group_key = j.group_key AND p.role = 2)
 AND NOT EXISTS (SELECT FROM errand_dead d WHERE d.group_key = j.group_key AND d.role = 3) GROUP BY group_key`,
-	"a group without a lock":          `SELECT id FROM errand_job WHERE role > 0 AND group_key NOT IN (SELECT group_key FROM errand_group)`,
+	"a group without a lock": `SELECT id FROM errand_job WHERE role > 0 AND group_key NOT IN (SELECT group_key FROM errand_group)
+UNION ALL SELECT id FROM errand_dead WHERE role > 0 AND group_key NOT IN (SELECT group_key FROM errand_group)`,
 	"a lock without a group":          `SELECT 0 FROM errand_group WHERE group_key NOT IN (SELECT group_key FROM errand_job WHERE role > 0 UNION SELECT group_key FROM errand_dead WHERE role > 0)`,
 	"a weight that is not the length": `SELECT id FROM errand_job WHERE weight <> length(args) + coalesce(length(headers), 0)`,
 }
