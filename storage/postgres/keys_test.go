@@ -180,3 +180,33 @@ func TestCancel_HeldScopes(t *testing.T) {
 	}
 	d.Invariants(t)
 }
+
+// The end of the time of a key passes over one about which another transaction decides, and comes
+// soon again.
+func TestPurgeFinished_PassesOver(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	jobs := newJobs(1, "q", "k")
+	jobs[0].Unique, jobs[0].UniqueFor = "u", time.Second
+	out, err := s.Enqueue(t.Context(), now, jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Cancel(t.Context(), now, out[0].ID, storage.Retention{}); err != nil {
+		t.Fatal(err)
+	}
+	later := now.Add(2 * time.Second)
+	purge := func(over bool) {
+		t.Helper()
+		_, next, err := s.PurgeFinished(t.Context(), later)
+		if err != nil || next.IsZero() != over || next.After(later) {
+			t.Errorf("PurgeFinished returned %v, %v; want something to come: %t", next, err, !over)
+		}
+	}
+	d.exec("BEGIN")
+	d.exec("SELECT FROM errand_unique FOR UPDATE")
+	purge(false)
+	d.exec("ROLLBACK")
+	purge(true)
+	d.Invariants(t)
+}
