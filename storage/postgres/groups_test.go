@@ -152,3 +152,68 @@ func TestExchange_LimitMeanwhile(t *testing.T) {
 	wg.Wait()
 	d.Invariants(t)
 }
+
+// A Regroup waits for settings that are being changed, and applies these.
+func TestRegroup_SettingsMeanwhile(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	jobs := newJobs(4, "q", "k")
+	for i := range jobs {
+		jobs[i].Group = "g"
+	}
+	if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
+		t.Fatal(err)
+	}
+	limit(t, s, 2)
+	d.exec("BEGIN")
+	d.exec("UPDATE errand_meta SET settings = settings + 1")
+	d.exec("UPDATE errand_setting SET value = 3 WHERE name = 'group_limit'")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for after, more := "", true; more; more = after != "" {
+			var err error
+			if after, err = s.Regroup(t.Context(), "q", after); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	d.waits()
+	d.exec("COMMIT")
+	wg.Wait()
+	res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 9}}})
+	if err != nil || len(res.Leased) != 3 {
+		t.Errorf("leased %v, %v; want 3", res.Leased, err)
+	}
+	var marks int
+	if err := d.conn.QueryRow(t.Context(), "SELECT count(*) FROM errand_setting WHERE name = ''").Scan(&marks); err != nil || marks != 0 {
+		t.Errorf("%d queues are to be settled after it, %v", marks, err)
+	}
+	d.Invariants(t)
+}
+
+// The only member of a group stays in it as it dies.
+func TestExchange_DeadAlone(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	jobs := newJobs(1, "q", "k")
+	jobs[0].Group = "g"
+	if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
+		t.Fatal(err)
+	}
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: wantOne}
+	for range 2 {
+		res, err := s.Exchange(t.Context(), now, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x = storage.Exchange{}
+		for _, l := range res.Leased {
+			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent})
+		}
+	}
+	d.Invariants(t)
+	if id, err := s.SkipHead(t.Context(), "q", "g"); err != nil || id.IsZero() {
+		t.Errorf("SkipHead returned %v, %v", id, err)
+	}
+	d.Invariants(t)
+}
