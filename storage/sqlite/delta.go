@@ -56,11 +56,11 @@ type delta struct {
 	to        *grant
 	outOfTurn bool // the lineups do not expect the lease
 
-	at, up    int64 // a time, and rounded up
+	at, up    int64 // a time, for a lease that until which it is to be; and rounded up
 	low, high int64 // the range: of keys, or from one instance to another
 	holder    int64 // an instance
 	fate      storage.Fate
-	until     int64          // of a lease that is taken: as it was seen, which is a fence too
+	seenUntil int64          // of a lease that is taken: as it was seen, which is a fence too
 	effect    storage.Effect // of an outcome; whether the due time stays, and the counters
 	stays     bool           // in its place in its group, see [storage.Finish]
 	role      rules.Role     // that it comes to have in its group; rules.NoRole: as it was
@@ -295,7 +295,7 @@ type departure struct {
 	add         storage.Counters
 }
 
-// depart is apply for a job that leaves its table. Of a finished job PurgeFinished has
+// depart is apply for a job that leaves its table. Of a finished job the caller has
 // deleted the row.
 func (t *tx) depart(d *delta) (found bool, err error) {
 	f, e := d.was, d.end

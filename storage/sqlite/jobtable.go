@@ -126,7 +126,7 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		n, err = t.execCount(sqlHandBack, was.ID, was.Token, d.holder, d.fate)
 	case setTaken:
 		b := t.returned()
-		err = t.row(sqlTake, []any{was.ID, was.Token, d.until, r.Token, d.holder, d.at, d.fate}, b.dest(&b.cancelling)...)
+		err = t.row(sqlTake, []any{was.ID, was.Token, d.seenUntil, r.Token, d.holder, d.at, d.fate}, b.dest(&b.cancelling)...)
 		*r, d.cancelling = b.jobRow, b.cancelling
 		n = 1
 	case setStop:

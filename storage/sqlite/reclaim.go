@@ -329,7 +329,7 @@ func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone
 			r := storage.Reclaimed{Fate: c.fate, Holder: c.holder, StartedAt: timeOrZero(c.started)}
 			var row jobRow
 			row.Token = t.token()
-			d := delta{change: setTaken, was: &facts{ID: c.id, Token: c.token}, row: &row, until: c.until, holder: holder, at: until, fate: c.fate}
+			d := delta{change: setTaken, was: &facts{ID: c.id, Token: c.token}, row: &row, seenUntil: c.until, holder: holder, at: until, fate: c.fate}
 			found, err := t.apply(&d)
 			if err != nil {
 				return nil, err

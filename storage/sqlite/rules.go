@@ -103,6 +103,12 @@ JOIN main.errand_lane USING (lane) WHERE group_key IS NOT NULL AND substr(group_
 	{name: "groups that stand still", means: "a blocked job waits for another of its group",
 		sql: `SELECT job FROM main.errand_option o WHERE role = 1
 AND NOT EXISTS (SELECT 1 FROM main.errand_option h WHERE h.group_key = o.group_key AND h.role >= 2)`},
+	{name: "free places in groups", means: "as many members of a group have a place as may while others wait, unless that was changed and is to take effect",
+		sql: `SELECT group_key FROM main.errand_option o JOIN main.errand_job j ON j.id = job JOIN main.errand_lane USING (lane)
+LEFT JOIN main.errand_setting s ON s.queue = main.errand_lane.queue AND s.kind = '' AND s.name = 'group_limit'
+WHERE role IN (1, 2) AND NOT EXISTS (SELECT 1 FROM main.errand_setting r WHERE r.queue = main.errand_lane.queue AND r.kind = '' AND r.name = 'regroup')
+GROUP BY group_key HAVING SUM(role = 1) > 0 AND SUM(role = 2) < MAX(COALESCE(MIN(s.value), 1), 1)
+AND (MAX(COALESCE(MIN(s.value), 1), 1) > 1 OR NOT EXISTS (SELECT 1 FROM main.errand_option d WHERE d.group_key = o.group_key AND d.role = 3))`},
 	{name: "groups beyond their limit", means: "if more members of a group have a place than may, all of them run, unless that was changed and is to take effect",
 		sql: `SELECT group_key FROM main.errand_option JOIN main.errand_job j ON j.id = job JOIN main.errand_lane USING (lane)
 LEFT JOIN main.errand_setting s ON s.queue = main.errand_lane.queue AND s.kind = '' AND s.name = 'group_limit'

@@ -49,7 +49,9 @@ var broken = map[string]string{
 	"wrong roles in groups":     `UPDATE errand_option SET role = 0 WHERE role = 1`,
 	"groups of other queues":    `UPDATE errand_option SET group_key = 'x' || group_key`,
 	"groups beyond their limit": `UPDATE errand_option SET role = 2 WHERE role = 1`,
-	"groups that stand still":   `UPDATE errand_option SET role = 0 WHERE role = 3`,
+	"free places in groups": `INSERT OR REPLACE INTO errand_setting (queue, kind, name, value)
+SELECT DISTINCT substr(group_key, 1, instr(group_key, ' ') - 1), '', 'group_limit', 5 FROM errand_option WHERE role = 1`,
+	"groups that stand still": `UPDATE errand_option SET role = 0 WHERE role = 3`,
 
 	"successes from the future":      `UPDATE errand_number SET n = 1000000 WHERE id % 32 = 17`,
 	"urgent jobs that are not ready": `INSERT INTO errand_urgent VALUES (1000)`,

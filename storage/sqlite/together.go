@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// In the order of keys; a group is blocked from its first member on, see settleOrder.
+	// In the order of keys; a group is blocked from its first member on, see [rules.Group.Settle].
 	sqlNextBlocked = `SELECT ` + wideColumns + `, state, delay FROM main.errand_option o CROSS JOIN main.errand_job j ON j.id = o.job
 WHERE group_key = ?1 AND role = 1 AND job > ?2 ORDER BY job LIMIT 1`
 )

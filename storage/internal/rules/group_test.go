@@ -180,15 +180,12 @@ func TestSettleGroups(t *testing.T) {
 	if got, want := d.String(), "block 3, let 2, let 2 at 9"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	d.Reset()
+	d = Delta{}
 	if err := SettleGroups(r, []string{"c", "d"}, true, 9, &d); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := d.String(), "pass d, leave 1, let 5 at 9, let 6 at 9"; got != want {
 		t.Errorf("%q, want %q", got, want)
-	}
-	if d.Reset(); d.String() != "" {
-		t.Errorf("%q after Reset", d.String())
 	}
 	if err := SettleGroups(r, []string{"x"}, false, 9, &d); err == nil {
 		t.Error("no error of Load")

@@ -153,8 +153,7 @@ type Claim struct {
 	changed bool // whether k is another
 }
 
-// claim decides about a new job, which is to have the key as is, and is due at a time. It has k
-// be as it is then.
+// claim decides about a new job, and changes k accordingly.
 func (k *Key) claim(now time.Time, j *storage.NewJob, is Keeper, due int64) (c Claim) {
 	at := now.UnixMicro()
 	if c.Unmerged = k.unmerged(j.Conflict); c.Unmerged == nil {

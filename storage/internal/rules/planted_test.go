@@ -79,11 +79,6 @@ var planted = map[string][][2]string{
 		{"LetIn{next, at, Placed}", "LetIn{next, at, NoRole}"},
 	},
 	"rows.go": {
-		{"d.Pass[:0]", "d.Pass"},
-		{"d.Leave[:0]", "d.Leave"},
-		{"d.Block[:0]", "d.Block"},
-		{"d.LetIn[:0]", "d.LetIn"},
-		{"d.Keys[:0]", "d.Keys"},
 		{"if c.changed {", "if true {"},
 		{"LetIn{Job: heir}", "LetIn{Job: heir, As: Placed}"},
 		{"if heir := k.release(job, now, kept); heir != 0 {", "if heir := k.release(job, now, kept); true {"},

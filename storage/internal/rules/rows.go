@@ -12,8 +12,8 @@ import (
 // A rule first says by Load all that it may ask for. A store whose transactions overlap locks
 // that, keys before groups before jobs and each in the order of names, and reads it in one
 // round trip. A store with one writer has nothing to lock, and may read when it is asked. The
-// other methods return what was loaded, and [ErrNotLoaded] for anything else. What a rule has
-// decided is done before the next one asks.
+// other methods return what was loaded, and [ErrNotLoaded] for anything else. What a rule
+// has decided about rows is done before it or another asks for these again.
 type Rows interface {
 	Load(n Need) error
 	// Group returns what Reads of the group says is needed for Settle with anew.
@@ -56,13 +56,6 @@ type LetIn struct {
 	As  Role  // NoRole: as it was
 }
 
-// Reset empties d, and keeps its memory.
-func (d *Delta) Reset() {
-	clear(d.Pass)
-	clear(d.Keys)
-	d.Pass, d.Leave, d.Block, d.LetIn, d.Keys = d.Pass[:0], d.Leave[:0], d.Block[:0], d.LetIn[:0], d.Keys[:0]
-}
-
 // SettleGroups has the members of groups be in the states that they should, see Group.Settle.
 func SettleGroups(r Rows, names []string, anew bool, at int64, d *Delta) error {
 	if err := r.Load(Need{Groups: names, Anew: anew}); err != nil {
@@ -82,14 +75,13 @@ func SettleGroups(r Rows, names []string, anew bool, at int64, d *Delta) error {
 	return nil
 }
 
-// ClaimKey decides about a new job with a unique key, which is to have it as is, and is due at a
-// time.
-func ClaimKey(r Rows, now time.Time, j *storage.NewJob, is Keeper, due int64, d *Delta) (Claim, error) {
+// ClaimKey decides about a new job with a unique key, which is due at a time.
+func ClaimKey(r Rows, now time.Time, j *storage.NewJob, claimant Keeper, due int64, d *Delta) (Claim, error) {
 	k, err := loadKey(r, NeedKey{j.Unique, j.Conflict})
 	if err != nil {
 		return Claim{}, err
 	}
-	c := k.claim(now, j, is, due)
+	c := k.claim(now, j, claimant, due)
 	if c.changed {
 		d.Keys = append(d.Keys, k)
 	}
