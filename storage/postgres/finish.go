@@ -162,10 +162,10 @@ func (f *finishing) follow() {
 }
 
 // lockAll has the rows of all leases of an exchange be locked in order, before each part of it is
-// about some of them, if it takes several parts.
+// about some of them, unless it only ends plain jobs.
 func (f *finishing) lockAll() {
 	others := slices.Concat(f.x.Extend, f.x.Start, f.x.Stop)
-	if f.simple || len(others) == 0 {
+	if f.simple || len(others) == 0 && f.scopes.none() && len(f.unknown) == 0 {
 		return
 	}
 	for _, l := range others {

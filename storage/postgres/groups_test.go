@@ -81,44 +81,62 @@ func TestExchange_EndsForOthers(t *testing.T) {
 	d.Invariants(t)
 }
 
-// An exchange that decides about groups locks the rows of all jobs that it is about in order,
-// those of members that others hold and of leases that it extends too.
+// An exchange locks the rows of all jobs that it is about in order, those of members that others
+// hold and of leases that it extends too.
 func TestExchange_LocksInOrder(t *testing.T) {
-	d := newDB(t)
-	s, leased := placedTwice(t, d)
-	extend, other, end := leased[0], leased[1], leased[2]
-	d.exec("BEGIN")
-	d.exec("SELECT id FROM errand_job WHERE id = $1 FOR UPDATE", extend.Key)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		x := storage.Exchange{LeaseDuration: time.Minute, Extend: []storage.Lease{extend.Lease}, Finish: []storage.Finish{{Lease: end.Lease, Outcome: storage.OutcomeDone}}}
-		res, err := s.Exchange(t.Context(), now, x)
-		if err != nil || res.Extended[0] != storage.Applied || res.Finished[0] != storage.Applied {
-			t.Errorf("Exchange returned %+v, %v", res, err)
-		}
-	})
-	d.waits()
-	for _, l := range []storage.Leased{other, end} {
-		d.exec("SELECT id FROM errand_job WHERE id = $1 FOR UPDATE NOWAIT", l.Key)
+	for what, exchange := range map[string]func(first storage.Lease, others []storage.Finish) storage.Exchange{
+		"it extends one": func(first storage.Lease, others []storage.Finish) storage.Exchange {
+			return storage.Exchange{Extend: []storage.Lease{first}, Finish: others[2:]}
+		},
+		"it ends a plain one, and one of a group": func(first storage.Lease, others []storage.Finish) storage.Exchange {
+			return storage.Exchange{Finish: append(others[2:], storage.Finish{Lease: first, Outcome: storage.OutcomeRetry})}
+		},
+		"it ends plain ones": func(first storage.Lease, others []storage.Finish) storage.Exchange {
+			return storage.Exchange{Finish: append(others[:1], storage.Finish{Lease: first, Outcome: storage.OutcomeRetry})}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := newDB(t)
+			s, leased := placedTwice(t, d)
+			var ends []storage.Finish
+			for _, l := range leased[1:] {
+				ends = append(ends, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry})
+			}
+			x := exchange(leased[0].Lease, ends)
+			x.LeaseDuration = time.Minute
+			d.exec("BEGIN")
+			d.exec("SELECT id FROM errand_job WHERE id = $1 FOR UPDATE", leased[0].Key)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				res, err := s.Exchange(t.Context(), now, x)
+				if err != nil || slices.Contains(slices.Concat(res.Extended, res.Finished), storage.Lost) {
+					t.Errorf("Exchange returned %+v, %v", res, err)
+				}
+			})
+			d.waits()
+			for _, l := range leased[1:] {
+				d.exec("SELECT id FROM errand_job WHERE id = $1 FOR UPDATE NOWAIT", l.Key)
+			}
+			d.exec("ROLLBACK")
+			wg.Wait()
+			d.Invariants(t)
+		})
 	}
-	d.exec("ROLLBACK")
-	wg.Wait()
-	d.Invariants(t)
 }
 
-// placedTwice returns leases of a plain job and of the two members of a group that has one place
-// since, in this order.
+// placedTwice returns leases of two plain jobs, and then of the two members of a group that has
+// one place since.
 func placedTwice(t *testing.T, d *db) (*postgres.Store, []storage.Leased) {
 	t.Helper()
 	s := d.open()
 	limit(t, s, 2)
-	jobs := newJobs(3, "q", "k")
-	jobs[1].Group, jobs[2].Group = "g", "g"
+	jobs := newJobs(4, "q", "k")
+	jobs[2].Group, jobs[3].Group = "g", "g"
 	if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
 		t.Fatal(err)
 	}
 	res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 9}}})
-	if err != nil || len(res.Leased) != 3 {
+	if err != nil || len(res.Leased) != 4 {
 		t.Fatalf("leased %v, %v", res.Leased, err)
 	}
 	limit(t, s, 1)
@@ -138,10 +156,10 @@ func TestExchange_LimitMeanwhile(t *testing.T) {
 	d := newDB(t)
 	s, leased := placedTwice(t, d)
 	d.exec("BEGIN")
-	d.exec("SELECT id FROM errand_job WHERE id = $1 FOR UPDATE", leased[1].Key)
+	d.exec("SELECT id FROM errand_job WHERE id = $1 FOR UPDATE", leased[2].Key)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		res, err := s.Exchange(t.Context(), now, storage.Exchange{Finish: []storage.Finish{{Lease: leased[2].Lease, Outcome: storage.OutcomeDone}}})
+		res, err := s.Exchange(t.Context(), now, storage.Exchange{Finish: []storage.Finish{{Lease: leased[3].Lease, Outcome: storage.OutcomeDone}}})
 		if err != nil || res.Finished[0] != storage.Applied {
 			t.Errorf("Exchange returned %+v, %v", res, err)
 		}

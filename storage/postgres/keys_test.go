@@ -210,3 +210,16 @@ func TestPurgeFinished_PassesOver(t *testing.T) {
 	purge(true)
 	d.Invariants(t)
 }
+
+// Nothing is left of a key that a call has locked and not taken.
+func TestEnqueue_KeyNotTaken(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	jobs := newJobs(2, "q", "k")
+	jobs[1].Unique, jobs[1].Conflict = "u", &storage.Conflict{Mode: storage.Replace, Merge: &storage.Merge{Old: []byte("[1]")}}
+	out, err := s.Enqueue(t.Context(), now, jobs)
+	if err != nil || out[0].Duplicate || out[1].Unmerged == nil {
+		t.Errorf("Enqueue returned %+v, %v; want a job, and one that is to be merged anew", out, err)
+	}
+	d.Invariants(t)
+}
