@@ -54,3 +54,24 @@ func TestReclaim_LapsedNoMore(t *testing.T) {
 		})
 	}
 }
+
+// A lease about which another transaction decides is passed over, and taken later.
+func TestReclaim_PassesOver(t *testing.T) {
+	for _, gone := range []bool{true, false} {
+		d := newDB(t)
+		s, other := d.open(), d.open()
+		leaseOne(t, s)
+		var at time.Duration
+		if reclaims(t, other, at, 0); gone {
+			d.kill(s)
+		} else {
+			at = time.Minute // it has lapsed
+		}
+		d.exec("BEGIN")
+		d.exec("SELECT id FROM errand_job FOR UPDATE")
+		reclaims(t, other, at, 0)
+		d.exec("ROLLBACK")
+		reclaims(t, other, at, 1)
+		d.Invariants(t)
+	}
+}
