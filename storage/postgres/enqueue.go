@@ -119,23 +119,32 @@ func dueTime(now time.Time, j *storage.NewJob) (state int16, at int64) {
 // add adds what a job has apart from its state and its due time.
 func (e *entering) add(lane, salt int32, created int64, j *storage.NewJob) {
 	e.lane = append(e.lane, lane)
-	e.priority = append(e.priority, int16(j.Priority))
 	e.created = append(e.created, created)
 	e.timeout = append(e.timeout, length(j.Timeout))
 	e.salt = append(e.salt, salt)
-	e.weight = append(e.weight, int32(len(j.Args)+len(j.Headers)))
 	e.policy = append(e.policy, optional(j.Policy))
-	e.headers = append(e.headers, optional(j.Headers))
-	e.args = append(e.args, filled(j.Args))
+	e.priority, e.weight = append(e.priority, 0), append(e.weight, 0)
+	e.headers, e.args = append(e.headers, nil), append(e.args, nil)
+	e.does(len(e.lane)-1, j)
 	if e.rows != nil {
 		e.unique = append(e.unique, optional([]byte(j.Unique)))
 	}
 }
 
+// does sets what the i-th job does to that of j: its own, or another one of the call whose
+// Conflict has replaced it.
+func (e *entering) does(i int, j *storage.NewJob) {
+	e.priority[i], e.weight[i] = int16(j.Priority), int32(len(j.Args)+len(j.Headers))
+	e.headers[i], e.args[i] = optional(j.Headers), filled(j.Args)
+}
+
 // settle takes over what was decided about the jobs.
 func (e *entering) settle() {
 	e.state, e.due, e.keys = nil, nil, nil
-	for _, r := range e.rows {
+	for i, r := range e.rows {
+		if r.by != nil {
+			e.does(i, r.by)
+		}
 		e.keys, e.state, e.due = append(e.keys, r.id), append(e.state, r.state), append(e.due, r.due)
 		e.role, e.wasDue = append(e.role, r.roleColumn()), append(e.wasDue, r.dueColumn())
 		var group *string

@@ -69,7 +69,7 @@ func (r *row) waiting() *rules.Waiting {
 
 // enter decides about a new job at an index of its call, and adds it to e if it is to be inserted.
 func (sc *scopes) enter(e *entering, i int, j *storage.NewJob) (storage.Enqueued, error) {
-	r := &row{created: micros(sc.now), group: rules.GroupName(j.Queue, j.Group), id: sc.next(), salt: newSalt()}
+	r := &row{created: micros(sc.now), group: rules.GroupName(j.Queue, j.Group), id: sc.next(), salt: newSalt(), priority: int16(j.Priority), args: j.Args}
 	r.state, r.due = dueTime(sc.now, j)
 	if j.Unique != "" {
 		c, err := sc.claim(r, j)

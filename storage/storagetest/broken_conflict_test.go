@@ -21,6 +21,28 @@ var conflictFaults = []fault{
 			j.Queue = n.Queue
 		}
 	})},
+	{"what is replaced by a job of its call keeps its args", "conflict_one_call", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			out, err := in.Enqueue(ctx, now, jobs)
+			for i := range out {
+				if out[i].Replaced && i > 0 {
+					in.m.locked(func() { in.m.find(out[i].ID).Args = jobs[0].Args })
+				}
+			}
+			return out, err
+		}
+		return h
+	}},
+	{"a follower is made of nothing", "conflict_one_call", after(func(_ *Memory, _ time.Time, _ storage.Exchange, res *storage.ExchangeResult) {
+		for _, then := range res.Then {
+			for i := range then {
+				if then[i].Unmerged != nil {
+					then[i].Unmerged = &storage.Unmerged{Found: []byte{}}
+				}
+			}
+		}
+	})},
 	{"what is leased is replaced", "conflict_behind", adding(func(m *Memory, n *storage.NewJob) {
 		if j := m.find(m.unique[n.Unique]); j != nil && n.Conflict.Replaces() && j.State == storage.Running {
 			j.Args = n.Args

@@ -100,6 +100,30 @@ Its ID, its place, its queue, its policy, its timeout, its tags, its counters an
 		}
 	}},
 
+	{"conflict_one_call", `Replace has the args, headers and priority of the new job take the place of those of the waiting job.
+Merge has a job replaced only by one that was made of it.
+Then are jobs to enqueue, in the same transaction and in this order`, func(f *fixture) {
+		for what, call := range map[string]func(jobs ...storage.NewJob) []storage.Enqueued{
+			"Enqueue": f.enqueue,
+			"Then": func(jobs ...storage.NewJob) []storage.Enqueued {
+				fin := storage.Finish{Lease: f.run(f.s).Lease, Outcome: storage.OutcomeDone, Then: jobs}
+				return f.exchange(f.s, storage.Exchange{Finish: []storage.Finish{fin}}).Then[0]
+			},
+		} {
+			first := newJob(unique("a"), content(`"first"`))
+			out := call(first, newJob(on(storage.Replace), content(`"second"`), priority(7), func(n *storage.NewJob) { n.Headers = []byte("h") }))
+			f.answered(what, out[1], storage.Enqueued{ID: out[0].ID, Duplicate: true, Replaced: true})
+			if r := f.record(out[0].ID); string(r.Args) != `"second"` || string(r.Headers) != "h" || r.Priority != 7 {
+				f.Errorf("%s: the job has args %s, headers %q and priority %d", what, r.Args, r.Headers, r.Priority)
+			}
+			f.cancel(out[0].ID)
+			merge := on(storage.Replace, func(c *storage.Conflict) { c.Merge = &storage.Merge{} })
+			out = call(first, newJob(merge, content(`"second"`)))
+			f.answered(what+", made of none", out[1], storage.Enqueued{ID: out[0].ID, Duplicate: true, Unmerged: &storage.Unmerged{Found: first.Args}})
+			f.cancel(out[0].ID)
+		}
+	}},
+
 	{"conflict_behind", `A job that is leased does not wait, even if its handler was not called yet: it may have been read.
 If no job waits and the holder is live, these three modes insert the new job behind the holder, as the waiting job. It is [Blocked] until the holder has ended as done, cancelled, expired or dead, or was deleted; a holder that is put back has not ended. In the same transaction the job then takes over the key.
 It is ready then if it was due when it was inserted or changed last, else scheduled.`, func(f *fixture) {
