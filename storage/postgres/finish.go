@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -295,8 +294,8 @@ func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d 
 	if kept && f.fails(fin) {
 		f.fail = append(f.fail, failing{fin.Key, h.counters.Attempt, fin.Failure})
 	}
-	if len(fin.Then) > 0 && (fin.Outcome == storage.OutcomeDone || fin.Outcome == storage.OutcomeDead) {
-		return f.enter(i, fin.Then)
+	if then := fin.Follows(storage.Applied); len(then) > 0 {
+		return f.enter(i, then)
 	}
 	return nil
 }
@@ -311,11 +310,8 @@ func (f *finishing) enter(i int, then []storage.NewJob) error {
 		return nil
 	}
 	for k := range then {
-		answer, err := f.scopes.enter(&f.then, k, &then[k])
-		var held *storage.DuplicateError
-		if errors.As(err, &held) {
-			answer, err = storage.Enqueued{ID: held.ID, Duplicate: true, Gone: held.Gone}, nil
-		}
+		f.scopes.first = 0 // it enters as by a call of its own: the jobs before it are there
+		answer, err := rules.Following(f.scopes.enter(&f.then, k, &then[k]))
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -200,15 +201,13 @@ func (t *tx) enqueueThen(now time.Time, then []storage.NewJob) ([]storage.Enqueu
 	}
 	out := make([]storage.Enqueued, len(then))
 	for i := range then {
-		e, err := t.enqueue(now, then[i:i+1], nil)
-		var held *storage.DuplicateError
-		switch {
-		case errors.As(err, &held):
-			out[i] = storage.Enqueued{ID: held.ID, Duplicate: true, Gone: held.Gone}
-		case err != nil:
+		var answer storage.Enqueued
+		added, err := t.enqueue(now, then[i:i+1], nil)
+		if err == nil {
+			answer = added[0]
+		}
+		if out[i], err = rules.Following(answer, err); err != nil {
 			return nil, err
-		default:
-			out[i] = e[0]
 		}
 	}
 	t.announce()

@@ -37,6 +37,16 @@ var leaseFaults = []fault{
 			slices.Reverse(x.Finish[i].Then)
 		}
 	})},
+	{"a follower that is refused names no other follower", "outcome_done_then", after(func(_ *Memory, _ time.Time, x storage.Exchange, res *storage.ExchangeResult) {
+		for i, answers := range res.Then {
+			for k := range answers {
+				n := &x.Finish[i].Then[k]
+				if n.Conflict != nil && n.Conflict.Mode == storage.Fail && answers[k].ID == answers[0].ID {
+					answers[k].ID = storage.ID{}
+				}
+			}
+		}
+	})},
 	{"answers about followers forgotten", "outcome_done_then", func(in *instance) storage.Store {
 		h := sound(in)
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {

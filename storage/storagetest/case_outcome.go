@@ -351,18 +351,21 @@ Then are the answers to the jobs of Finish.Then, or of Finish.Spent.Then, that w
 		refused.Conflict = &storage.Conflict{Mode: storage.Fail}
 		next := newJob(unique("key"), lane("next", kind))
 		again := newJob(unique("key"), lane("next", kind))
+		late := newJob(unique("key"), lane("next", kind))
+		late.Conflict = refused.Conflict
 		res := f.exchange(f.s, storage.Exchange{Finish: []storage.Finish{
 			{Lease: plain.Lease, Outcome: storage.OutcomeDone},
-			{Lease: l.Lease, Outcome: storage.OutcomeDone, Then: []storage.NewJob{next, again, refused, newJob(lane("next", kind))}},
+			{Lease: l.Lease, Outcome: storage.OutcomeDone, Then: []storage.NewJob{next, again, refused, newJob(lane("next", kind)), late}},
 		}, Retention: storage.Retention{Default: keep}})
 		f.is(storage.Done, first, plain.ID)
-		if len(res.Then) != 1 || len(res.Then[1]) != 4 {
-			f.Fatalf("the answers are %+v, want four of the second item", res.Then)
+		if len(res.Then) != 1 || len(res.Then[1]) != 5 {
+			f.Fatalf("the answers are %+v, want five of the second item", res.Then)
 		}
 		got := res.Then[1]
 		if got[0].Duplicate || got[3].Duplicate || !got[1].Duplicate || got[1].ID != got[0].ID || !got[2].Duplicate || got[2].ID != other {
 			f.Errorf("the answers are %+v", got)
 		}
+		f.answered("refused, and its key taken by a job of Then", got[4], storage.Enqueued{ID: got[0].ID, Duplicate: true})
 		f.is(storage.Ready, got[0].ID, got[3].ID)
 		x := storage.Exchange{Wants: []storage.Want{{Queues: []string{"next"}, Kinds: []string{kind}, N: 10}}}
 		f.order("leased", leasedIDs(f.exchange(f.s, x).Leased), []storage.ID{got[0].ID, got[3].ID})

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"time"
 
@@ -197,6 +198,16 @@ func (c *Claim) Answer(index int, first int64) (storage.Enqueued, error) {
 		d.ID, d.Gone = storage.ID{}, false
 	}
 	return storage.Enqueued{}, d
+}
+
+// Following returns the answer for a job of [storage.Finish.Then], of those of an Enqueue of this
+// job alone: one that is refused is a duplicate.
+func Following(answer storage.Enqueued, err error) (storage.Enqueued, error) {
+	var held *storage.DuplicateError
+	if errors.As(err, &held) {
+		return storage.Enqueued{ID: held.ID, Duplicate: true, Gone: held.Gone}, nil
+	}
+	return answer, err
 }
 
 // replaced returns what a waiting job is once a job with a Conflict has changed it, and whether

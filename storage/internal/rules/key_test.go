@@ -302,6 +302,24 @@ func TestClaim_Answer(t *testing.T) {
 	}
 }
 
+func TestFollowing(t *testing.T) {
+	id := Keeper{Job: 5, Created: 1}.ID()
+	other := errors.New("no")
+	for _, c := range []struct {
+		answer    storage.Enqueued
+		err, fail error
+		want      storage.Enqueued
+	}{
+		{storage.Enqueued{ID: id}, nil, nil, storage.Enqueued{ID: id}},
+		{storage.Enqueued{}, &storage.DuplicateError{ID: id, Gone: true}, nil, storage.Enqueued{ID: id, Duplicate: true, Gone: true}},
+		{storage.Enqueued{}, other, other, storage.Enqueued{}},
+	} {
+		if got, err := Following(c.answer, c.err); got != c.want || !errors.Is(err, c.fail) {
+			t.Errorf("of %+v, %v: %+v, %v", c.answer, c.err, got, err)
+		}
+	}
+}
+
 func TestReleaseKey(t *testing.T) {
 	const now = 10
 	holder, behind := Keeper{Job: 1, Created: 5, Salt: 2}, Keeper{Job: 2, Created: 6, Until: 7, Salt: 4}
