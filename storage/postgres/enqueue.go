@@ -39,6 +39,9 @@ var states = [...]storage.State{
 	done: storage.Done, cancelled: storage.Cancelled, dead: storage.Dead, blocked: storage.Blocked,
 }
 
+// codeOf returns a state as the tables have it.
+func codeOf(s storage.State) int16 { return int16(slices.Index(states[:], s)) }
+
 // One statement inserts so many jobs, and so many bytes and one job more: a message of
 // the protocol has a limit.
 const (
@@ -91,30 +94,13 @@ type entering struct {
 func (s *Store) entering(e *entering, now time.Time, jobs []storage.NewJob) {
 	for i := range jobs {
 		j := &jobs[i]
-		state, due := dueTime(now, j)
-		e.state, e.due = append(e.state, state), append(e.due, due)
+		state, due, _ := rules.DueTime(now, j)
+		e.state, e.due = append(e.state, codeOf(state)), append(e.due, due)
 		e.add(s.lanes.number(storage.Lane{Queue: j.Queue, Kind: j.Kind}), newSalt(), micros(now), j)
 	}
 }
 
 func newSalt() int32 { return rand.Int32N(storage.MaxSalt + 1) }
-
-// dueTime returns the state of a new job, and when it is due.
-func dueTime(now time.Time, j *storage.NewJob) (state int16, at int64) {
-	due := j.DueAt
-	switch {
-	case j.Conflict != nil && j.Conflict.Mode == storage.Debounce:
-		return scheduled, rules.Due(now.Add(j.Conflict.Quiet))
-	case j.Delay > 0:
-		due = now.Add(j.Delay)
-	case due.IsZero():
-		due = now
-	}
-	if due.After(now) {
-		return scheduled, rules.Due(due)
-	}
-	return ready, rules.Due(due)
-}
 
 // add adds what a job has apart from its state and its due time.
 func (e *entering) add(lane, salt int32, created int64, j *storage.NewJob) {

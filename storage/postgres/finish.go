@@ -270,7 +270,7 @@ func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d 
 		if !fin.DueAt.IsZero() {
 			at = rules.Due(fin.DueAt)
 		} else if !e.KeepPlace {
-			at = rules.Due(f.now)
+			at = micros(f.now)
 		}
 		r := &row{id: fin.Key, lane: h.lane, group: h.group, role: h.role, was: running, state: state, due: at, Counters: e.Counters(h.counters)}
 		f.back = append(f.back, puttingBack{r, f.fails(fin), !e.KeepCrashes})

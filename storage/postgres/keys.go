@@ -70,7 +70,8 @@ func (r *row) waiting() *rules.Waiting {
 // enter decides about a new job at an index of its call, and adds it to e if it is to be inserted.
 func (sc *scopes) enter(e *entering, i int, j *storage.NewJob) (storage.Enqueued, error) {
 	r := &row{created: micros(sc.now), group: rules.GroupName(j.Queue, j.Group), id: sc.next(), salt: newSalt(), priority: int16(j.Priority), args: j.Args}
-	r.state, r.due = dueTime(sc.now, j)
+	state, due, _ := rules.DueTime(sc.now, j)
+	r.state, r.due = codeOf(state), due
 	if j.Unique != "" {
 		c, err := sc.claim(r, j)
 		if err != nil {
@@ -120,10 +121,7 @@ func (sc *scopes) replace(r *row, c *rules.Claim, j *storage.NewJob) error {
 		return nil
 	}
 	from := states[r.state]
-	r.due, r.moved = c.Is.Due, true
-	if r.state = ready; c.Is.State == storage.Scheduled {
-		r.state = scheduled
-	}
+	r.state, r.due, r.moved = codeOf(c.Is.State), c.Is.Due, true
 	if r.group == "" && from != storage.Blocked {
 		return nil
 	}

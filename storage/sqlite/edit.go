@@ -138,7 +138,7 @@ func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.E
 	rest := rewrite{queue: e.Queue}
 	d := delta{change: setPlace, was: &was, row: r, rest: &rest, tell: nobody}
 	if again {
-		r.State, r.DueAt, r.Delay = dueTime(now, micros(now), &storage.NewJob{DueAt: e.DueAt, Delay: e.Delay})
+		r.State, r.DueAt, r.Delay = dueTime(now, &storage.NewJob{DueAt: e.DueAt, Delay: e.Delay})
 		rest.due, rest.delay = r.DueAt, r.Delay
 	}
 	if e.Priority != nil {

@@ -90,7 +90,7 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 			r.Options = hasTags
 		}
 		r.Beside = len(j.Args)+len(j.Headers) > inlineLimit
-		r.State, r.DueAt, r.Delay = dueTime(now, created, j)
+		r.State, r.DueAt, r.Delay = dueTime(now, j)
 		if r.ID > storage.MaxKey {
 			return nil, fmt.Errorf("errand: job key %d: must be at most %d", r.ID, int64(storage.MaxKey))
 		}
@@ -128,22 +128,10 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 	return out, nil
 }
 
-// dueTime returns the state of a new job, when it is due, and how much of that was
-// counted from now.
-func dueTime(now time.Time, created int64, j *storage.NewJob) (state stateCode, at, delay int64) {
-	switch {
-	case j.Conflict != nil && j.Conflict.Mode == storage.Debounce:
-		at = rules.Due(now.Add(j.Conflict.Quiet))
-		return scheduled, at, at - created
-	case j.Delay > 0:
-		at = rules.Due(now.Add(j.Delay))
-		return scheduled, at, at - created
-	case j.DueAt.After(now):
-		return scheduled, rules.Due(j.DueAt), 0
-	case !j.DueAt.IsZero():
-		return ready, rules.Due(j.DueAt), 0
-	}
-	return ready, created, 0
+// dueTime is [rules.DueTime] for the columns of a job.
+func dueTime(now time.Time, j *storage.NewJob) (code stateCode, at, delay int64) {
+	state, at, delay := rules.DueTime(now, j)
+	return codeOf(state), at, delay
 }
 
 // enter puts a job into errand_job, as scheduled, ready or blocked, unless its Claim says

@@ -129,6 +129,19 @@ var leaseFaults = []fault{
 		}
 		return h
 	}},
+	{"due at once rounded up", "enqueue_microseconds", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			jobs = slices.Clone(jobs)
+			for i := range jobs {
+				if jobs[i].DueAt.IsZero() {
+					jobs[i].DueAt = now
+				}
+			}
+			return in.Enqueue(ctx, now, jobs)
+		}
+		return h
+	}},
 	{"due times rounded down", "enqueue_microseconds", func(in *instance) storage.Store {
 		h := sound(in)
 		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {

@@ -49,7 +49,10 @@ DueAt time.Time zero: at once`, func(f *fixture) {
 		}
 	}},
 
-	{"enqueue_microseconds", `Times are kept in whole microseconds; due times are rounded up, so that no job starts early.`, func(f *fixture) {
+	{"enqueue_microseconds", `Times are kept in whole microseconds; due times are rounded up, so that no job starts early.
+DueAt time.Time zero: at once
+It counts from the enqueue, or from the first due time if that is later.
+With every other outcome it is due now.`, func(f *fixture) {
 		ids := f.add(newJob(dueAt(f.now.Add(1))), newJob(dueAt(f.now.Add(1001))), newJob(dueAt(f.now.Add(-1))))
 		for i, want := range []time.Duration{time.Microsecond, 2 * time.Microsecond, 0} {
 			if got := f.record(ids[i]).DueAt; !got.Equal(f.now.Add(want)) {
@@ -69,11 +72,19 @@ DueAt time.Time zero: at once`, func(f *fixture) {
 
 		exact := f.now
 		f.now = exact.Add(999)
-		created := f.record(f.add(newJob())[0]).CreatedAt
+		r := f.record(f.add(newJob(uniqueFor(time.Second)))[0])
+		f.apply(f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeRetry})
+		created, back := r.CreatedAt, f.record(r.ID).DueAt
 		f.now = exact
 		if d := created.Sub(exact); created.Nanosecond()%1000 != 0 || d < 0 || d > time.Microsecond {
 			f.Errorf("created at %v, want whole microseconds near %v", created, exact.Add(999))
 		}
+		if !r.DueAt.Equal(created) || !back.Equal(created) {
+			f.Errorf("a job created at %v is due at %v, and after a failure at %v: want at once", created, r.DueAt, back)
+		}
+		f.cancel(r.ID)
+		f.now = created.Add(time.Second)
+		f.add(newJob(unique("a")))
 	}},
 
 	{"enqueue_delay", `A job with a Delay is due that long after now.
