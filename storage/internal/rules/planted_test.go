@@ -137,7 +137,7 @@ var planted = map[string][][2]string{
 		{"Replaced: c.Verdict == Change, ", ""},
 		{"if d.ID.Key() >= first {", "if d.ID.Key() > first {"},
 		{"if d.ID.Key() >= first {", "if true {"},
-		{"if errors.As(err, &held) {", "if false {"},
+		{"if errors.As(err, &held) {", "if errors.As(err, &held) && false {"},
 		{"ID: held.ID, Duplicate: true, Gone", "ID: held.ID, Gone"},
 		{"Duplicate: true, Gone: held.Gone}", "Duplicate: true}"},
 		{"return answer, err", "return answer, nil"},
