@@ -278,10 +278,6 @@ func (sc *scopes) scanWaiter(in pgx.CollectableRow) error {
 		return err
 	}
 	r.was = r.state
-	if have := sc.rows[r.id]; have != nil { // it holds one key and waits for another
-		have.args = r.args
-		r = have
-	}
 	sc.rows[r.id] = r
 	return nil
 }
