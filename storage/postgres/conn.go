@@ -70,7 +70,7 @@ var prepared = []string{
 	sqlJob, sqlHistory, sqlCounts,
 	sqlLockKeys, sqlLockGroups, sqlLockRows, sqlKeys, sqlWaiters, sqlTally, sqlMembers, sqlReserve, sqlWriteKeys, sqlDropKeys,
 	sqlInsertBeside, sqlRewrite, sqlLetIn, sqlBlock, sqlLeavePlaces, sqlPassDead, sqlDropGroups,
-	sqlOverWindows, sqlNextWindow, sqlBeside, sqlUnplaced,
+	sqlOverWindows, sqlLockWindows, sqlNextWindow, sqlBeside, sqlUnplaced,
 	sqlHead, sqlSkip, sqlGroups, sqlNextWaiting, sqlWaitingGroups, sqlLockSettings, sqlRegroup, sqlRegroupAs, sqlRegrouped, sqlHeldPlaces, sqlNothing,
 	sqlGeneration, sqlRegroupDue, sqlSet, sqlUnset, sqlSettings, sqlSettingsNow,
 	sqlLive, sqlEnded, sqlAsk, sqlPurge,

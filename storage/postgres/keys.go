@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	sqlOverWindows = `SELECT ` + keyColumns + ` FROM errand_unique u WHERE slot = 0 AND until > 0 AND until < 9223372036854775807 AND until <= $1
-ORDER BY until LIMIT 500 FOR UPDATE SKIP LOCKED`
-	sqlNextWindow = `SELECT coalesce((SELECT until FROM errand_unique WHERE slot = 0 AND until > 0 AND until < 9223372036854775807 ORDER BY until LIMIT 1), 0)`
-	sqlBeside     = `SELECT id, token, coalesce(unique_key, ''::bytea), coalesce(group_key, '') FROM errand_job WHERE id = ANY($1::bigint[])`
+	sqlOverWindows = `SELECT key FROM errand_unique WHERE slot = 0 AND until > 0 AND until < 9223372036854775807 AND until <= $1 ORDER BY until LIMIT 500`
+	// A statement sees what was there when it began, so that who has the key is read by the next one.
+	sqlLockWindows = `SELECT key FROM errand_unique WHERE slot = 0 AND key = ANY($1::bytea[]) AND until > 0 AND until <= $2 FOR UPDATE SKIP LOCKED`
+	sqlNextWindow  = `SELECT coalesce((SELECT until FROM errand_unique WHERE slot = 0 AND until > 0 AND until < 9223372036854775807 ORDER BY until LIMIT 1), 0)`
+	sqlBeside      = `SELECT id, token, coalesce(unique_key, ''::bytea), coalesce(group_key, '') FROM errand_job WHERE id = ANY($1::bigint[])`
 )
 
-// scanKey reads a row of sqlKeys or sqlOverWindows.
+// scanKey reads a row of sqlKeys.
 func (sc *scopes) scanKey(in pgx.CollectableRow) error {
 	var name []byte
 	var slot int16
@@ -253,9 +254,20 @@ func (s *Store) forgetWindows(ctx context.Context, now time.Time) (next int64, e
 		next = micros(now) // if the answer is lost
 		each(b, func(row pgx.CollectableRow) error { return row.Scan(&next) }, sqlNextWindow)
 	}
+	var over, locked [][]byte
+	names := func(to *[][]byte) func(pgx.CollectableRow) error {
+		*to = [][]byte{}
+		return func(row pgx.CollectableRow) error {
+			var name []byte
+			err := row.Scan(&name)
+			*to = append(*to, name)
+			return err
+		}
+	}
 	err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		first(b)
+		each(b, names(&over), sqlOverWindows, micros(now))
 		return part(ctx, c, b)
 	})
 	if err != nil || next == 0 || next > micros(now) {
@@ -264,10 +276,16 @@ func (s *Store) forgetWindows(ctx context.Context, now time.Time) (next int64, e
 	sc := s.scopes(now)
 	err = s.inTransaction(ctx, sc, func(b *pgx.Batch) {
 		clear(sc.keys)
-		each(b, sc.scanKey, sqlOverWindows, micros(now))
+		each(b, names(&locked), sqlLockWindows, over, micros(now))
+		each(b, sc.scanKey, sqlKeys, over)
 	}, func() (*pgx.Batch, error) {
-		for _, k := range sc.keys {
-			k.EndTime()
+		all := sc.keys
+		sc.keys = map[string]*rules.Key{}
+		for _, name := range locked {
+			if k := all[string(name)]; k != nil {
+				k.EndTime()
+				sc.keys[string(name)] = k
+			}
 		}
 		b := &pgx.Batch{}
 		sc.writeKeys(b)

@@ -24,6 +24,62 @@ func (d *db) waits() {
 	}
 }
 
+// A job that ends while the time of its key is being forgotten leaves no key that nobody has.
+func TestPurgeFinished_BesideAnEnd(t *testing.T) {
+	d := newDB(t)
+	s, purging := d.open(), d.openAs("purging")
+	jobs := newJobs(1, "q", "k")
+	jobs[0].Unique, jobs[0].UniqueFor = "u", time.Second
+	if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
+		t.Fatal(err)
+	}
+	res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wantOne})
+	if err != nil || len(res.Leased) != 1 {
+		t.Fatalf("leased %v, %v", res.Leased, err)
+	}
+	// Whoever purges waits where it reads dead letters: after it has seen which jobs live.
+	defer d.exec(`DROP VIEW errand_dead; DROP FUNCTION write_dead, read_dead; DROP TABLE pause; ALTER TABLE errand_dead_kept RENAME TO errand_dead`)
+	d.exec(`ALTER TABLE errand_dead RENAME TO errand_dead_kept;
+CREATE TABLE pause ();
+CREATE FUNCTION read_dead() RETURNS SETOF errand_dead_kept LANGUAGE plpgsql AS $$ BEGIN
+  IF current_setting('application_name') = 'purging' THEN LOCK TABLE pause IN ACCESS SHARE MODE; END IF;
+  RETURN QUERY SELECT * FROM errand_dead_kept;
+END $$;
+CREATE VIEW errand_dead AS SELECT * FROM read_dead();
+CREATE FUNCTION write_dead() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE TRIGGER write INSTEAD OF INSERT OR UPDATE ON errand_dead FOR EACH ROW EXECUTE FUNCTION write_dead()`)
+	d.exec("BEGIN")
+	d.exec("LOCK TABLE pause IN ACCESS EXCLUSIVE MODE")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, _, err := purging.PurgeFinished(context.Background(), now.Add(2*time.Second)); err != nil {
+			t.Error(err)
+		}
+	})
+	d.waits()
+	ended := make(chan struct{})
+	wg.Go(func() {
+		defer close(ended)
+		x := storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{{Lease: res.Leased[0].Lease, Outcome: storage.OutcomeDone}}}
+		if _, err := s.Exchange(context.Background(), now, x); err != nil {
+			t.Error(err)
+		}
+	})
+	for over, wait := false, 0; !over && wait < 2; { // it waits too, or it does not need to
+		if err := d.conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&wait); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
+	}
+	d.exec("ROLLBACK")
+	wg.Wait()
+	d.Invariants(t)
+}
+
 // A key or a group that an open transaction has delays only the calls that name it.
 func TestStore_HeldScopes(t *testing.T) {
 	d := newDB(t)
