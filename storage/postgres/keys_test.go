@@ -80,6 +80,46 @@ CREATE TRIGGER write INSTEAD OF INSERT OR UPDATE ON errand_dead FOR EACH ROW EXE
 	d.Invariants(t)
 }
 
+// A job behind the holder of its key has the role that it had once it is let in.
+func TestExchange_HeirKeepsItsRole(t *testing.T) {
+	for what, then := range map[string][]storage.NewJob{"not read": nil, "read for a job of Then": newJobs(1, "q", "k")} {
+		d := newDB(t)
+		s := d.open()
+		jobs := newJobs(1, "q", "k")
+		jobs[0].Unique = "u"
+		if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
+			t.Fatal(err)
+		}
+		res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wantOne})
+		if err != nil || len(res.Leased) != 1 {
+			t.Fatalf("%s: leased %v, %v", what, res.Leased, err)
+		}
+		jobs[0].Conflict = &storage.Conflict{Mode: storage.Replace}
+		out, err := s.Enqueue(t.Context(), now, jobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.exec("INSERT INTO errand_group VALUES ('q g')")
+		d.exec("UPDATE errand_job SET group_key = 'q g', role = 2, attempt = 1 WHERE id = $1", out[0].ID.Key())
+		for i := range then {
+			then[i].Unique, then[i].Conflict = "u", &storage.Conflict{Mode: storage.After}
+		}
+		x := storage.Exchange{Finish: []storage.Finish{{Lease: res.Leased[0].Lease, Outcome: storage.OutcomeDone, Then: then}}}
+		if _, err := s.Exchange(t.Context(), now, x); err != nil {
+			t.Fatal(err)
+		}
+		var state int
+		var role *int
+		if err := d.conn.QueryRow(t.Context(), "SELECT state, role FROM errand_job WHERE id = $1", out[0].ID.Key()).Scan(&state, &role); err != nil {
+			t.Fatal(err)
+		}
+		if state != 2 || role == nil || *role != 2 {
+			t.Errorf("%s: the heir is in state %d, with role %v; want 2 and 2", what, state, role)
+		}
+		d.Invariants(t)
+	}
+}
+
 // A key or a group that an open transaction has delays only the calls that name it.
 func TestStore_HeldScopes(t *testing.T) {
 	d := newDB(t)

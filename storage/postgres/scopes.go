@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"math"
@@ -77,7 +78,7 @@ FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::smallint[], $5::bool
 
 	// Members that the transaction has not read, or only their states.
 	sqlLetIn = `WITH u AS (UPDATE errand_job j SET state = CASE WHEN j.was_due OR j.due_at <= f.at THEN 2 ELSE 1 END,
-  due_at = CASE WHEN j.due_at <= f.at THEN f.at ELSE j.due_at END, role = f.role, was_due = NULL
+  due_at = CASE WHEN j.due_at <= f.at THEN f.at ELSE j.due_at END, role = coalesce(f.role, j.role), was_due = NULL
   FROM unnest($1::bigint[], $2::bigint[], $3::smallint[]) f(id, at, role) WHERE j.id = f.id AND j.state = 7 RETURNING j.lane, j.state)
 INSERT INTO errand_delta SELECT lane, 7, -count(*) FROM u GROUP BY lane UNION ALL SELECT lane, state, count(*) FROM u GROUP BY lane, state`
 	sqlBlock = `WITH u AS (UPDATE errand_job j SET state = 7, role = 1, was_due = f.state = 2
@@ -441,7 +442,7 @@ func (r *row) block() {
 // letIn makes a blocked job ready if it was due when it was blocked, or is due by at, and else
 // scheduled.
 func (r *row) letIn(at int64, as rules.Role) {
-	r.state, r.role, r.moved = scheduled, as, true
+	r.state, r.role, r.moved = scheduled, cmp.Or(as, r.role), true
 	if r.due <= at {
 		r.state, r.due = ready, at
 	} else if r.wasDue {
