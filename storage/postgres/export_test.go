@@ -22,6 +22,26 @@ var (
 	Planning = planning
 )
 
+// Besides is what a Store knows of its leases.
+type Besides = besides
+
+const BesidesLimit = besidesLimit
+
+// Note notes a lease with a key.
+func (h *besides) Note(token int64, key string) { h.note(token, beside{key: key}) }
+
+// Key returns the key of a lease, and whether it is known.
+func (h *besides) Key(token int64) (string, bool) {
+	b, ok := h.get(token)
+	return b.key, ok
+}
+
+// Forget forgets a lease.
+func (h *besides) Forget(token int64) { h.forget(token) }
+
+// Len returns how many leases are known.
+func (h *besides) Len() int { return len(h.of) + len(h.older) }
+
 // Title returns the name of the instance.
 func Title(s *Store) string { return s.self.title() }
 

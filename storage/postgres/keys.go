@@ -300,17 +300,22 @@ type beside struct{ key, group string }
 
 func (b beside) plain() bool { return b == beside{} }
 
-// besides are the leases of the Store, by their tokens, with what their jobs have.
+// besidesLimit is how many leases besides has at most, and as many older ones.
+const besidesLimit = 1 << 15
+
+// besides are leases of the Store, by their tokens, with what their jobs have. What it lacks is
+// read from the table. It forgets the oldest, as it is not told of all that have ended: a
+// transaction that has leased may be rolled back, and others may take a lease.
 type besides struct {
-	mu sync.Mutex
-	of map[int64]beside
+	mu        sync.Mutex
+	of, older map[int64]beside
 }
 
 func (h *besides) note(token int64, b beside) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.of == nil {
-		h.of = map[int64]beside{}
+	if h.of == nil || len(h.of) >= besidesLimit {
+		h.of, h.older = map[int64]beside{}, h.of
 	}
 	h.of[token] = b
 }
@@ -318,7 +323,9 @@ func (h *besides) note(token int64, b beside) {
 func (h *besides) get(token int64) (b beside, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	b, ok = h.of[token]
+	if b, ok = h.of[token]; !ok {
+		b, ok = h.older[token]
+	}
 	return b, ok
 }
 
@@ -326,4 +333,5 @@ func (h *besides) forget(token int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.of, token)
+	delete(h.older, token)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/postgres"
 )
 
 // waits waits until a session waits for the lock of another.
@@ -21,6 +22,33 @@ func (d *db) waits() {
 		if err := d.conn.QueryRow(d.t.Context(), text).Scan(&waits); err != nil {
 			d.t.Fatal(err)
 		}
+	}
+}
+
+// What a Store knows of its leases is bounded, also if nobody says that they have ended.
+func TestBesides(t *testing.T) {
+	var h postgres.Besides
+	const n = 5 * postgres.BesidesLimit / 2
+	for token := range int64(n) {
+		h.Note(token, fmt.Sprint(token))
+		if token%1000 == 0 {
+			h.Forget(token)
+		}
+		if h.Len() > 2*postgres.BesidesLimit {
+			t.Fatalf("%d leases are known", h.Len())
+		}
+	}
+	for token := range int64(n) {
+		key, ok := h.Key(token)
+		if recent := token >= n-postgres.BesidesLimit; recent && token%1000 != 0 && !ok || ok && (key != fmt.Sprint(token) || token%1000 == 0) {
+			t.Fatalf("lease %d: key %q, %v", token, key, ok)
+		}
+	}
+	for token := range int64(n) {
+		h.Forget(token)
+	}
+	if h.Len() > 0 {
+		t.Errorf("%d leases are not forgotten", h.Len())
 	}
 }
 
