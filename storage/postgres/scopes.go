@@ -16,9 +16,9 @@ import (
 )
 
 // The groups that a transaction decides about: $1, of each of which at most $2 members leave,
-// and those of the jobs that have one of the keys $3. Nobody else changes who has a key once it
-// is locked.
-const ofGroups = ` FROM (SELECT k, max(n) AS n FROM (
+// and those of the jobs that have one of the keys $3, each of which may leave. Nobody else changes
+// who has a key once it is locked.
+const ofGroups = ` FROM (SELECT k, sum(n)::integer AS n FROM (
     SELECT k, n FROM unnest($1::text[], $2::integer[]) f(k, n)
     UNION ALL SELECT j.group_key, 1 FROM errand_unique u JOIN errand_job j ON j.id = u.job WHERE u.key = ANY($3::bytea[]) AND j.group_key IS NOT NULL) a
   GROUP BY k) g `
@@ -101,7 +101,7 @@ type scopes struct {
 	leaving   map[string]int32 // groups, with how many of their members may leave
 	conflicts map[string]bool  // keys whose waiting job may be changed, with whether args are needed
 	jobs      []int64          // to be locked
-	fresh     int              // how many jobs may enter
+	entrants
 
 	set     obeyed
 	keys    map[string]*rules.Key
@@ -115,6 +115,12 @@ type scopes struct {
 	first   int64   // of those
 	changed bool
 	moved   int // members that were let in or blocked
+}
+
+// entrants are jobs that may enter.
+type entrants struct {
+	fresh int                 // how many there are
+	keyed map[string][]string // by group, the keys of its members, which may be empty
 }
 
 // row is a live job that a transaction has read or inserts, as its decisions leave it.
@@ -153,7 +159,7 @@ type groupRows struct {
 
 func (s *Store) scopes(now time.Time) *scopes {
 	return &scopes{
-		s: s, now: now, leaving: map[string]int32{}, conflicts: map[string]bool{}, keys: map[string]*rules.Key{},
+		s: s, now: now, leaving: map[string]int32{}, entrants: entrants{keyed: map[string][]string{}}, conflicts: map[string]bool{}, keys: map[string]*rules.Key{},
 		groups: map[string]*groupRows{}, rows: map[int64]*row{}, others: map[int64]move{},
 	}
 }
@@ -166,7 +172,9 @@ func (sc *scopes) needs(jobs []storage.NewJob) {
 			sc.needsKeyFor(j.Unique, j.Conflict)
 		}
 		if j.Group != "" {
-			sc.leaving[rules.GroupName(j.Queue, j.Group)] += 0
+			name := rules.GroupName(j.Queue, j.Group)
+			sc.leaving[name] += 0
+			sc.keyed[name] = append(sc.keyed[name], j.Unique)
 		}
 	}
 	sc.fresh += len(jobs)
@@ -222,6 +230,11 @@ func (sc *scopes) load(b *pgx.Batch) {
 	leaving := make([]int32, len(names))
 	for i, name := range names {
 		leaving[i] = sc.leaving[name]
+		for _, key := range sc.keyed[name] {
+			if _, ok := sc.conflicts[key]; ok { // another job of the call may put it off
+				leaving[i]++
+			}
+		}
 	}
 	conflicts := sorts(maps.Keys(sc.conflicts))
 	var merges [][]byte

@@ -221,7 +221,7 @@ func (g *Group) Join(s storage.State) (role Role, others bool) {
 	if g.Dead && !g.Rule.Pass || g.Taken >= g.Rule.Limit {
 		return Waits, false
 	}
-	if len(g.Waiting) > 0 {
+	if len(g.Waiting) > 0 || g.More {
 		return Waits, true
 	}
 	g.Taken++

@@ -226,6 +226,10 @@ func TestGroup_Join(t *testing.T) {
 			t.Errorf("%+v, %q, %s: %d are taken, want %d", c.rule, c.members, c.state, g.Taken, taken)
 		}
 	}
+	unread := &Group{Rule: several(2), Taken: 1, More: true}
+	if role, others := unread.Join(storage.Ready); role != Waits || !others {
+		t.Errorf("beside members that wait and were not read: role %d, others %v", role, others)
+	}
 }
 
 func TestGroupRule(t *testing.T) {
