@@ -65,7 +65,8 @@ func (sc *scopes) Group(name string, anew bool) (rules.Group, error) {
 		return rules.Group{}, fmt.Errorf("%w: group %.80q", rules.ErrNotLoaded, name)
 	}
 	g.Rule = sc.rule(name)
-	if members, _ := g.Reads(anew); members && !g.members {
+	members, waiting := g.Reads(anew)
+	if members && !g.members || g.More && int64(len(g.Waiting)) < waiting {
 		return rules.Group{}, fmt.Errorf("%w: members of group %.80q", rules.ErrNotLoaded, name)
 	}
 	return g.Group, nil

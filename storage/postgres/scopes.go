@@ -53,9 +53,9 @@ ORDER BY id FOR UPDATE`
 FROM errand_unique u JOIN errand_job j ON j.id = u.job WHERE u.key = ANY($1::bytea[]) ORDER BY u.key, u.slot`
 
 	// The keys of members that were not due when they came to wait are negative.
-	sqlTally = `SELECT g.k, t.taken, EXISTS (SELECT FROM errand_dead WHERE group_key = g.k AND role = 3), ` + settled + `, greatest(l.most - t.taken, 0) + g.n + 1,
-  ARRAY(SELECT CASE WHEN was_due THEN id ELSE -id END FROM errand_job WHERE group_key = g.k AND role = 1 ORDER BY id
-    LIMIT CASE WHEN $4 THEN l.most ELSE greatest(l.most - t.taken, 0) END + g.n + 1)` + ofGroups + ofPlaces
+	sqlTally = `SELECT g.k, t.taken, EXISTS (SELECT FROM errand_dead WHERE group_key = g.k AND role = 3), ` + settled + `, w.most,
+  ARRAY(SELECT CASE WHEN was_due THEN id ELSE -id END FROM errand_job WHERE group_key = g.k AND role = 1 ORDER BY id LIMIT w.most)` + ofGroups + ofPlaces + `
+CROSS JOIN LATERAL (SELECT CASE WHEN $4 OR t.taken > l.most THEN l.most ELSE l.most - t.taken END + g.n + 1 AS most) w`
 	sqlMembers = `SELECT g.k, m.*` + ofGroups + ofPlaces + `CROSS JOIN LATERAL (
   SELECT id, role, state, lane FROM errand_job WHERE group_key = g.k AND role = 2
   UNION ALL SELECT id, role, 6, lane FROM errand_dead WHERE group_key = g.k AND role = 3) m WHERE ` + settled

@@ -140,8 +140,11 @@ USING (lane, number) WHERE kept.n IS DISTINCT FROM is_now.n`,
 	"a key behind nobody":            `SELECT job FROM errand_unique f WHERE slot = 1 AND NOT EXISTS (SELECT FROM errand_unique u JOIN errand_job j ON j.id = u.job WHERE u.key = f.key AND u.slot = 0)`,
 	"a member that waits for nobody": `SELECT id FROM errand_job WHERE state = 7 AND coalesce(role, 0) <> 1 AND id NOT IN (SELECT job FROM errand_unique WHERE slot = 1)`,
 	"a role that its state lacks":    `SELECT id FROM errand_job WHERE role = 1 AND state <> 7 OR role = 2 AND state = 7 OR role = 0 AND state IN (2, 3) OR group_key IS NULL AND role IS NOT NULL`,
-	"a member that waits beside a free place": `SELECT min(id) FROM errand_job j WHERE role = 1 AND NOT EXISTS (SELECT FROM errand_job p WHERE p.group_key = j.group_key AND p.role = 2)
-AND NOT EXISTS (SELECT FROM errand_dead d WHERE d.group_key = j.group_key AND d.role = 3) GROUP BY group_key`,
+	"a member that waits beside a free place": `SELECT id FROM (SELECT group_key, min(id) AS id FROM errand_job WHERE role = 1 GROUP BY group_key) j
+WHERE (SELECT count(*) FROM errand_job p WHERE p.group_key = j.group_key AND p.role = 2) < (SELECT greatest(coalesce(max(value), 1), 1) FROM errand_setting
+  WHERE queue = split_part(j.group_key, ' ', 1) AND kind = '' AND name = 'group_limit')
+AND NOT EXISTS (SELECT FROM errand_dead d WHERE d.group_key = j.group_key AND d.role = 3)
+AND NOT EXISTS (SELECT FROM errand_setting WHERE queue = split_part(j.group_key, ' ', 1) AND kind = '' AND name = '')`,
 	"a group without a lock": `SELECT id FROM errand_job WHERE role > 0 AND group_key NOT IN (SELECT group_key FROM errand_group)
 UNION ALL SELECT id FROM errand_dead WHERE role > 0 AND group_key NOT IN (SELECT group_key FROM errand_group)`,
 	"a lock without a group":          `SELECT 0 FROM errand_group WHERE group_key NOT IN (SELECT group_key FROM errand_job WHERE role > 0 UNION SELECT group_key FROM errand_dead WHERE role > 0)`,

@@ -141,11 +141,11 @@ var cases = []struct {
 		return rules.Group{Rule: rules.GroupRule{Limit: 3, Pass: true}, Taken: 1, Waiting: keys[1:3]}
 	}},
 	{"there are fewer places since", false, true, func(f *fixture) rules.Group {
-		f.limit(3)
-		keys := f.add("g", 4)
-		f.limit(2)
-		g := rules.Group{Rule: rules.GroupRule{Limit: 2, Pass: true}, Taken: 3, Waiting: keys[3:]}
-		for _, key := range keys[:3] {
+		f.limit(5)
+		keys := f.add("g", 10)
+		f.limit(4)
+		g := rules.Group{Rule: rules.GroupRule{Limit: 4, Pass: true}, Taken: 5, Waiting: keys[5:9]}
+		for _, key := range keys[:5] {
 			g.Members = append(g.Members, rules.Member{Job: key, Role: rules.Placed, State: storage.Ready})
 		}
 		return g
