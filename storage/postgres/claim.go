@@ -41,8 +41,9 @@ const heads = `FROM unnest($1::integer[]) l(lane) CROSS JOIN LATERAL (
 // take its leases over. Its next Reclaim registers it anew.
 const registered = ` AND EXISTS (SELECT FROM errand_instance i WHERE i.instance = $2)`
 
-// Nor is anything leased while members of groups are due that have no place: they come first.
-const placed = ` AND NOT EXISTS (SELECT FROM errand_job WHERE state = 1 AND role = 0 AND due_at <= $8::bigint)`
+// Nor is anything leased of lanes while members of groups are due there that have no place: they
+// come first.
+const placed = ` AND NOT EXISTS (SELECT FROM errand_job WHERE state = 1 AND role = 0 AND due_at <= $8::bigint AND lane = ANY($1::integer[]))`
 
 const upToDate = `(SELECT coalesce(max(lane), 0) FROM errand_lane) = $5::integer`
 

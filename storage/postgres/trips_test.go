@@ -246,6 +246,11 @@ func scopedTrips(t *testing.T, s *postgres.Store, c *trips, took func(what strin
 
 		later := jobs(3, "pairs", func(_ int, j *storage.NewJob) { j.Group, j.Delay = fmt.Sprint("group ", n), time.Second })
 		enqueue("Enqueue of members that are due later", later)
+		if _, err := s.Enqueue(t.Context(), now, newJobs(1, "plain", "k")); err != nil {
+			t.Fatal(err)
+		}
+		c.take()
+		exchange("leasing beside members of another queue that are due", 1, now.Add(time.Second), storage.Exchange{Wants: lane("plain")}, 1)
 		x = end(exchange("members are due", 3, now.Add(time.Second), storage.Exchange{Wants: lane("pairs")}, 3), storage.OutcomeDone)
 		exchange("members end", 2, now.Add(time.Second), x, 0)
 		if _, err := s.Cancel(t.Context(), now, out[0].ID, storage.Retention{}); !errors.Is(err, storage.ErrNotFound) {
