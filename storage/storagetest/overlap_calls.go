@@ -123,7 +123,7 @@ func (c *caller) newJob() storage.NewJob {
 			n.UniqueScope = storage.UniqueForever // with which nobody combines a Conflict
 			break
 		}
-		if c.one(3) {
+		if n.Unique == overlapKeys[0] && c.one(2) { // the others are free when their holders end
 			n.UniqueFor = time.Second
 		}
 		if c.has["conflicts"] && c.one(2) {
