@@ -74,7 +74,7 @@ var planted = map[string][][2]string{
 		{"g.Taken == 1 && !g.Dead", "!g.Dead"},
 		{"g.Waiting[0] > key", "true"},
 		{"slices.BinarySearch(g.Waiting, l.Job); !ok", "slices.BinarySearch(g.Waiting, l.Job); !ok && false"},
-		{"return !slices.ContainsFunc(leave, func(job int64) bool { return !members[job] }) &&", "return"},
+		{"return !slices.ContainsFunc(leave, func(job int64) bool { return !members[job] }) &&", "return true &&"},
 		{"return !members[m.Job]", "return false"},
 		{"LetIn{job, at, Placed}", "LetIn{job, at, NoRole}"},
 		{"LetIn{next, at, Placed}", "LetIn{next, at, NoRole}"},
