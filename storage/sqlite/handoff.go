@@ -175,8 +175,11 @@ func (t *tx) receiver(now time.Time, r *jobRow) (*handoff, error) {
 		return nil, nil
 	}
 	for _, o := range t.store.offers.list() {
-		if o.capacity.Load() <= 0 || !o.want.Matches(r.Queue, r.Kind) || o.want.KeepsBack() || !o.want.HasRoom(r.Queue, 0) || t.throttled(r.Queue, r.Kind) {
+		if o.capacity.Load() <= 0 || !o.want.Matches(r.Queue, r.Kind) || !o.want.HasRoom(r.Queue, 0) || t.throttled(r.Queue, r.Kind) {
 			continue
+		}
+		if o.want.KeepsBack() { // handOver decides, before the offers that follow
+			return nil, nil
 		}
 		ahead, _, err := t.due(now, []storage.Want{o.want})
 		if err != nil || ahead {

@@ -174,6 +174,11 @@ var handoffFaults = []fault{
 			})
 		}
 	})},
+	{"an offer that may keep jobs back comes last", "handoff_turns_kept", offering(func(o *faultyOffer) {
+		o.in.m.locked(func() {
+			slices.SortStableFunc(o.in.offers, func(a, b *offer) int { return cmp.Compare(a.want.Min, b.want.Min) })
+		})
+	})},
 	{"offers are served in the order of the last", "handoff_turns", offering(func(o *faultyOffer) {
 		o.in.m.locked(func() { slices.Reverse(o.in.offers) })
 	})},

@@ -248,6 +248,17 @@ It does not wait for receive.`, func(f *fixture) {
 		f.is(storage.Ready, ids[2])
 	}},
 
+	{"handoff_turns_kept", `Offers are served in the order they were made
+Min and Wait of want count as in an Exchange`, func(f *fixture) {
+		two := storage.Want{Queues: []string{queue}, Kinds: []string{kind}, Min: 2, Wait: time.Second}
+		a, b := f.offer(f.s, two, 2), f.offer(f.s, usual, 2)
+		a.took("the first, whose wait is over", f.add(newJob(dueAt(f.now.Add(-time.Second))))...)
+		b.took("the second, of what the first has taken")
+		ids := f.add(newJob())
+		a.took("the first, which waits")
+		b.took("the second, of what the first leaves", ids...)
+	}},
+
 	{"handoff_instances", `A call of Enqueue, PublishMessages or Fire on this Store`, func(f *fixture) {
 		other := f.db.Open()
 		w := f.offer(f.s, usual, 2)
