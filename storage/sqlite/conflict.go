@@ -17,7 +17,7 @@ const (
 ON CONFLICT DO NOTHING`
 	sqlReleaseKey = `DELETE FROM main.errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 
-	// A live job is looked for first: most keys are of one.
+	// errand_job comes first, as most holders live.
 	sqlKey = `SELECT slot, job, salt, created_at, max(until, 0), CASE WHEN EXISTS (SELECT 1 FROM main.errand_job WHERE id = job) THEN 2
 WHEN EXISTS (SELECT 1 FROM main.errand_finished WHERE id = job) OR EXISTS (SELECT 1 FROM main.errand_dead WHERE id = job) THEN 1 ELSE 0 END
 FROM main.errand_unique WHERE key = ?1`
