@@ -104,6 +104,23 @@ func (s *Store) Stall() (release func()) {
 	return func() { close(end) }
 }
 
+// Probe makes a call that has nothing to do, and reports whether it could have been
+// withdrawn while that was found out. The writer runs it, not the caller.
+func (s *Store) Probe() (withdraws bool) {
+	r := &request{done: make(chan error, 1)}
+	r.probe = func(*tx) (bool, error) {
+		withdraws = r.state.Load() == waiting
+		return false, nil
+	}
+	if err := s.queue.add(context.Background(), r); err != nil {
+		panic(err)
+	}
+	if err := <-r.done; err != nil {
+		panic(err)
+	}
+	return withdraws
+}
+
 // Deafen has the writer never hear that the log has grown, as if its goroutine were not
 // scheduled until it has a request.
 func (s *Store) Deafen() {

@@ -375,10 +375,14 @@ func (w *writer) checkpoint(pages int) {
 // serve answers every request of batch.
 func (w *writer) serve(ctx context.Context, batch []*request) {
 	if r := batch[0]; len(batch) == 1 && r.probe != nil && (r.ends || w.damage() == nil) {
+		if !r.state.CompareAndSwap(waiting, taken) {
+			return // withdrawn
+		}
 		if found, err := w.probe(r); !found || err != nil {
 			r.answer(translate(err))
 			return
 		}
+		r.state.Store(waiting) // transact may have to wait
 	}
 	batch, tried := w.admit(batch), tries{}
 	for len(batch) > 0 {

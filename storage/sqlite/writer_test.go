@@ -218,6 +218,14 @@ func TestStore_WithdrawnBeforeItsBatch(t *testing.T) {
 	}
 }
 
+// While the writer finds out whether a call has anything to do, it writes the results of
+// the call, so the caller has to wait.
+func TestStore_NotWithdrawnWhileProbed(t *testing.T) {
+	if s := newDB(t, nil).open(); s.Probe() {
+		t.Error("a call can be withdrawn while its results are written")
+	}
+}
+
 func TestStore_OneFailingRequestSparesTheBatch(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()

@@ -25,19 +25,15 @@ var overlapFaults = []fault{
 	{name: "a duplicate names a job of a transaction that may decline", wrap: func(in *instance) storage.Store {
 		h := sound(in)
 		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
-			var open *Memory
+			var e storage.Enqueued
 			in.m.pause()
 			in.m.locked(func() {
-				if in.m.open != nil {
-					open = in.m.open.copied
+				if key := jobs[0].Unique; in.m.open != nil && len(jobs) == 1 && key != "" {
+					e = storage.Enqueued{ID: in.m.open.copied.unique[key], Duplicate: true}
 				}
 			})
-			if key := jobs[0].Unique; open != nil && len(jobs) == 1 && key != "" {
-				var e storage.Enqueued
-				open.locked(func() { e = storage.Enqueued{ID: open.unique[key], Duplicate: true} })
-				if !e.ID.IsZero() {
-					return []storage.Enqueued{e}, nil
-				}
+			if !e.ID.IsZero() {
+				return []storage.Enqueued{e}, nil
 			}
 			return in.Enqueue(ctx, now, jobs)
 		}
