@@ -21,7 +21,7 @@ FROM main.errand_job WHERE id = ?1`
 	sqlHeadOf = `SELECT o.job AS id, role, COALESCE(j.salt, d.salt) AS salt, COALESCE(j.created_at, d.created_at) AS created_at
 FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job LEFT JOIN main.errand_dead d ON d.id = o.job
 WHERE group_key = ?1 AND role >= 2`
-	sqlBlockedBefore = `SELECT 1 FROM main.errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3`
+	sqlBlockedBefore = `SELECT 1 FROM main.errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3 + 0`
 )
 
 // Ahead implements [storage.Examiner].

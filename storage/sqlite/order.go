@@ -22,9 +22,9 @@ ORDER BY priority DESC, due_at, id LIMIT 1`
 	sqlOrderOf = `SELECT name, value FROM main.errand_setting WHERE queue = (SELECT queue FROM main.errand_lane WHERE lane = ?1) AND kind = ''`
 	// Of one priority of a lane, what is leased before a job that is due then.
 	sqlAheadOldest = `SELECT 1 FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at < ?3
-UNION ALL SELECT 1 FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id < ?4 LIMIT ?5`
+UNION ALL SELECT 1 FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id < ?4 LIMIT ?5 + 0`
 	sqlAheadNewest = `SELECT 1 FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at > ?3
-UNION ALL SELECT 1 FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id > ?4 LIMIT ?5`
+UNION ALL SELECT 1 FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id > ?4 LIMIT ?5 + 0`
 )
 
 // Of sqlHeads the jobs of one priority, in both directions.

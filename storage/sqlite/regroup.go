@@ -19,7 +19,7 @@ EXISTS (SELECT 1 FROM main.errand_option WHERE group_key = ?1 AND role = 3),
 COALESCE((SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1), 0)`
 	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0) FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job
 WHERE group_key = ?1 AND role >= 2`
-	sqlFirstBlocked = `SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT ?2`
+	sqlFirstBlocked = `SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT ?2 + 0`
 	sqlPassDead     = `UPDATE main.errand_option SET role = 0 WHERE group_key = ?1 AND role = 3`
 	sqlSetRole      = `UPDATE main.errand_option SET role = ?2 WHERE job = ?1`
 
