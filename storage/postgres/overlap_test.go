@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -131,13 +132,16 @@ func overlap(t *testing.T, d *db, lose func(*postgres.Store)) {
 		o.lanes = append(o.lanes, storage.Lane{Queue: fmt.Sprint("q", i%2), Kind: fmt.Sprint("k", i/2)})
 	}
 	o.total = each * producers * len(o.lanes)
+	var stores [3 * producers]*postgres.Store // all, before any is in use
+	for i := range stores {
+		stores[i] = d.open()
+	}
 	var wg sync.WaitGroup
-	for range producers {
-		s := d.open()
+	for s := range slices.Chunk(stores[:], 3) {
 		for _, lane := range o.lanes {
 			wg.Go(func() {
 				for range each {
-					if _, err := s.Enqueue(context.Background(), now, newJobs(1, lane.Queue, lane.Kind)); err != nil {
+					if _, err := s[0].Enqueue(context.Background(), now, newJobs(1, lane.Queue, lane.Kind)); err != nil {
 						t.Errorf("Enqueue: %v", err)
 						return
 					}
@@ -146,9 +150,8 @@ func overlap(t *testing.T, d *db, lose func(*postgres.Store)) {
 		}
 		one := []storage.Want{{Queues: []string{"q*"}, Kinds: []string{"k0", "k1"}, N: 7}}
 		several := []storage.Want{{Queues: []string{"q0"}, Kinds: []string{"k0"}, N: 5}, {Queues: []string{"q0", "q1"}, Kinds: []string{"k0", "k1"}, N: 5, Each: 3}}
-		a, b := d.open(), d.open()
-		wg.Go(func() { o.work(a, one) })
-		wg.Go(func() { o.work(b, several) })
+		wg.Go(func() { o.work(s[1], one) })
+		wg.Go(func() { o.work(s[2], several) })
 	}
 	wg.Wait()
 	for key, n := range o.ended {
