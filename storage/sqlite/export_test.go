@@ -104,21 +104,33 @@ func (s *Store) Stall() (release func()) {
 	return func() { close(end) }
 }
 
-// Probe makes a call that has nothing to do, and reports whether it could have been
-// withdrawn while that was found out. The writer runs it, not the caller.
-func (s *Store) Probe() (withdraws bool) {
-	r := &request{done: make(chan error, 1)}
+// Probe makes a call whose context ends while the writer finds out whether it has anything to
+// do, as it has. It reports whether that was found out when the call came back, and whether
+// it was made.
+func (s *Store) Probe() (found, made bool, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	release, done := s.Stall(), make(chan struct{})
+	r := &request{run: func(*tx) error {
+		made = true
+		return nil
+	}}
 	r.probe = func(*tx) (bool, error) {
-		withdraws = r.state.Load() == waiting
-		return false, nil
+		was := r.state.Load()
+		for cancel(); r.state.Load() == was; runtime.Gosched() { // until it is withdrawn
+		}
+		found = was == probing
+		return true, nil
 	}
-	if err := s.queue.add(context.Background(), r); err != nil {
-		panic(err)
+	go func() {
+		defer close(done)
+		err = s.submit(ctx, r)
+	}()
+	for s.Waiting() < 1 {
+		runtime.Gosched()
 	}
-	if err := <-r.done; err != nil {
-		panic(err)
-	}
-	return withdraws
+	release()
+	<-done
+	return found, made, err
 }
 
 // Deafen has the writer never hear that the log has grown, as if its goroutine were not

@@ -45,8 +45,8 @@ RETURNING ` + wideColumns + `, cancelling`
 WHERE id > ?1 AND id <= ?2 AND (state IN (1, 7) AND delay > 0 AND due_at - delay > ?3 OR (state = 2 OR state = 7 AND delay < 0) AND due_at > ?3)
 RETURNING state, due_at`
 	// Limits are no parameters: SQLite plans by their value, and would prepare the statement
-	// again each time it is bound. Where they differ from call to call, it has to be an
-	// expression, as ?2 + 0. The order in which rows are updated and returned does not matter.
+	// again each time it is bound. One that differs from call to call is an expression, as
+	// ?2 + 0. The order in which rows are updated and returned does not matter.
 	sqlPromote = `UPDATE main.errand_job SET state = 2 WHERE id IN
 (SELECT id FROM main.errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000)
 RETURNING CASE WHEN options & 1 THEN -id ELSE lane END`

@@ -55,6 +55,7 @@ type request struct {
 
 const (
 	waiting = iota
+	probing // probe may write results of the call, which waits for it
 	taken
 	withdrawn
 )
@@ -127,10 +128,23 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 	case err := <-r.done:
 		return err
 	case <-ctx.Done():
-		if r.state.CompareAndSwap(waiting, withdrawn) {
-			return ctx.Err()
+		return r.withdraw(ctx.Err())
+	}
+}
+
+// withdraw returns err, unless the writer has taken the request: then what it answers. It waits
+// for the end of a probe, which may write results of the call.
+func (r *request) withdraw(err error) error {
+	for {
+		switch state := r.state.Load(); {
+		case state == taken:
+			return <-r.done
+		case r.state.CompareAndSwap(state, withdrawn):
+			if state == probing {
+				_ = <-r.done
+			}
+			return err
 		}
-		return <-r.done
 	}
 }
 
@@ -375,14 +389,13 @@ func (w *writer) checkpoint(pages int) {
 // serve answers every request of batch.
 func (w *writer) serve(ctx context.Context, batch []*request) {
 	if r := batch[0]; len(batch) == 1 && r.probe != nil && (r.ends || w.damage() == nil) {
-		if !r.state.CompareAndSwap(waiting, taken) {
+		if !r.state.CompareAndSwap(waiting, probing) {
 			return // withdrawn
 		}
-		if found, err := w.probe(r); !found || err != nil {
+		if found, err := w.probe(r); !found || err != nil || !r.state.CompareAndSwap(probing, waiting) {
 			r.answer(translate(err))
 			return
 		}
-		r.state.Store(waiting) // transact may have to wait
 	}
 	batch, tried := w.admit(batch), tries{}
 	for len(batch) > 0 {
@@ -403,9 +416,10 @@ func (w *writer) serve(ctx context.Context, batch []*request) {
 	}
 }
 
-// answer ends a request. If it was withdrawn, no caller reads the answer.
+// answer ends a request. If it was withdrawn, its caller does not return this error.
 func (r *request) answer(err error) {
 	r.state.CompareAndSwap(waiting, taken)
+	r.state.CompareAndSwap(probing, taken)
 	r.done <- err
 }
 

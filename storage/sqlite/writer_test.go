@@ -219,10 +219,11 @@ func TestStore_WithdrawnBeforeItsBatch(t *testing.T) {
 }
 
 // While the writer finds out whether a call has anything to do, it writes the results of
-// the call, so the caller has to wait.
-func TestStore_NotWithdrawnWhileProbed(t *testing.T) {
-	if s := newDB(t, nil).open(); s.Probe() {
-		t.Error("a call can be withdrawn while its results are written")
+// the call, which waits that long.
+func TestStore_WithdrawnWhileProbed(t *testing.T) {
+	s := newDB(t, nil).open()
+	if found, made, err := s.Probe(); !found || made || !errors.Is(err, context.Canceled) {
+		t.Errorf("waited for: %t, made: %t, error %v: want it withdrawn once its results are written", found, made, err)
 	}
 }
 
