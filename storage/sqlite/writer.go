@@ -141,7 +141,7 @@ func (r *request) withdraw(err error) error {
 			return <-r.done
 		case r.state.CompareAndSwap(state, withdrawn):
 			if state == probing {
-				_ = <-r.done
+				err = cmp.Or(err, <-r.done)
 			}
 			return err
 		}
