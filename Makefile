@@ -8,7 +8,7 @@ DIST ?= dist
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 SYSTEMS ?= linux/amd64 linux/arm64 linux/arm/6 darwin/amd64 darwin/arm64 windows/amd64
 
-.PHONY: help test race lint bench compare torture soak fuzz dist
+.PHONY: help test race stress lint bench compare torture soak fuzz dist
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ test: ## Run all tests
 
 race: ## Run all tests with the race detector (needs a C compiler)
 	go test -race ./...
+
+stress: ## Run each package under load, see internal/house/stress: some hours
+	go run ./internal/house/stress $(STRESS)
 
 lint: ## Check formatting, vet and lint
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted; exit 1; fi
