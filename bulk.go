@@ -27,10 +27,23 @@ const (
 	BulkDelete  BulkAction = "delete"  // as [Queue.Delete]
 )
 
-// bulkAbout are the states of the jobs that actions are about.
-var bulkAbout = map[BulkAction][]State{
-	BulkRedrive: {Dead}, BulkRunNow: {Scheduled}, BulkChange: {Scheduled, Ready, Blocked},
-	BulkCancel: {Scheduled, Ready, Blocked, Running}, BulkDelete: {Done, Cancelled, Expired, Dead},
+// States returns the states of the jobs that a filter selects for the action, and nil for an
+// action that there is not. Jobs that JobFilter.IDs names may be in another one: see the call
+// that does the same at once.
+func (a BulkAction) States() []State {
+	switch a {
+	case BulkRedrive:
+		return []State{Dead}
+	case BulkRunNow:
+		return []State{Scheduled}
+	case BulkChange:
+		return []State{Scheduled, Ready, Blocked}
+	case BulkCancel:
+		return []State{Scheduled, Ready, Blocked, Running}
+	case BulkDelete:
+		return []State{Done, Cancelled, Expired, Dead}
+	}
+	return nil
 }
 
 // Bulk is an order to change many jobs, see [Queue.StartBulk].
@@ -134,8 +147,8 @@ func (a *bulkArgs) read(data []byte) error {
 	if err := d.Decode(a); err != nil {
 		return err
 	}
-	switch about := bulkAbout[a.Do]; {
-	case about == nil:
+	switch {
+	case a.Do.States() == nil:
 		return fmt.Errorf("do: %q is not known here", a.Do)
 	case len(a.IDs) == 0 && len(a.Filter.States) == 0:
 		return errors.New("no jobs are selected")
@@ -197,8 +210,8 @@ func (q *Queue) StartBulk(ctx context.Context, b Bulk) (BulkInfo, error) {
 // bulkArgs checks a Bulk.
 func (q *Queue) bulkArgs(ctx context.Context, b *Bulk) (*bulkArgs, error) {
 	var f faults
-	about, ok := bulkAbout[b.Do]
-	if !ok {
+	about := b.Do.States()
+	if about == nil {
 		f.field("do", string(b.Do), "must be one of redrive, run-now, change, cancel, delete")
 		return nil, f.err()
 	}
@@ -415,27 +428,26 @@ func bulkInfo(r *JobInfo) BulkInfo {
 	b.Do, b.By, b.Rate = a.Do, a.By, a.Rate
 	if p := r.Progress; p != nil {
 		b.Changed, b.Total = p.Done, p.Total
-		b.Left, b.More = readBulkNote(p.Note)
+		var n bulkNote
+		if json.Unmarshal([]byte(p.Note), &n) == nil { // that of an earlier version is no JSON
+			b.Left, b.More = n.Left, n.More
+		}
 	}
 	return b
 }
 
-// bulkNote is the note of the progress of a bulk job.
-func bulkNote(left int64, more bool) (note string) {
-	if left > 0 {
-		note = fmt.Sprintf("%d left as they are", left)
-	}
-	if more {
-		note = strings.TrimPrefix(note+", more than 10000 at first", ", ")
-	}
-	return note
+// bulkNote is the note of the progress of a bulk job, as JSON: what Done and Total do not say.
+type bulkNote struct {
+	Left int64 `json:"left,omitempty"`
+	More bool  `json:"more,omitempty"`
 }
 
-func readBulkNote(note string) (left int64, more bool) {
-	if _, err := fmt.Sscanf(note, "%d left", &left); err != nil {
-		left = 0
+func (n bulkNote) text() string {
+	data, err := json.Marshal(n)
+	if err != nil || n == (bulkNote{}) {
+		return ""
 	}
-	return left, strings.Contains(note, "more than")
+	return string(data)
 }
 
 // countBulk counts the jobs that a bulk job would take now, and returns some of them. Where it has

@@ -457,7 +457,9 @@ func (r *bulkRun) count(step *storage.Step, left int) {
 }
 
 // say shows how far the work is.
-func (r *bulkRun) say() { r.attempt.Progress(r.at.Changed, r.at.Total, bulkNote(r.at.Left, r.at.More)) }
+func (r *bulkRun) say() {
+	r.attempt.Progress(r.at.Changed, r.at.Total, bulkNote{r.at.Left, r.at.More}.text())
+}
 
 // change does what is to be done to the jobs of a step. left is how many of those named were
 // left out before.

@@ -59,7 +59,7 @@ type ChangeResult struct {
 // error the result says what was done before; that stays done.
 func (q *Queue) Change(ctx context.Context, filter JobFilter, c JobChange) (ChangeResult, error) {
 	var f faults
-	sel := q.selection(&f, filter, Scheduled, Ready, Blocked)
+	sel := q.selection(&f, filter, BulkChange.States()...)
 	f.some(&filter)
 	e := q.edit(&f, &c, len(sel.IDs) > 0)
 	if err := f.err(); err != nil {
@@ -79,7 +79,7 @@ func (q *Queue) Change(ctx context.Context, filter JobFilter, c JobChange) (Chan
 // up to the last job that there was at the call.
 func (q *Queue) CancelAll(ctx context.Context, filter JobFilter) (ChangeResult, error) {
 	var f faults
-	sel := q.selection(&f, filter, Scheduled, Ready, Blocked, Running)
+	sel := q.selection(&f, filter, BulkCancel.States()...)
 	f.some(&filter)
 	if err := f.err(); err != nil {
 		return ChangeResult{}, err
@@ -156,7 +156,7 @@ func (q *Queue) sameKind(ctx context.Context, ids []ID, kind string) error {
 // before.
 func (q *Queue) Delete(ctx context.Context, filter JobFilter) (n int, err error) {
 	var f faults
-	sel := q.selection(&f, filter, Done, Cancelled, Expired, Dead)
+	sel := q.selection(&f, filter, BulkDelete.States()...)
 	f.some(&filter)
 	if err := f.err(); err != nil {
 		return 0, err
@@ -241,7 +241,7 @@ type RunNowResult struct {
 func (q *Queue) RunNow(ctx context.Context, filter JobFilter, o *RunNowOptions) (RunNowResult, error) {
 	o = cmp.Or(o, &RunNowOptions{})
 	var f faults
-	sel := q.selection(&f, filter, Scheduled)
+	sel := q.selection(&f, filter, BulkRunNow.States()...)
 	f.some(&filter)
 	if err := f.err(); err != nil {
 		return RunNowResult{}, err

@@ -126,8 +126,10 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place func(int) string, more func([]storage.NewJob)) (now time.Time, records []storage.NewJob, all afters, err error) {
 	records = make([]storage.NewJob, len(jobs))
 	for i, j := range jobs {
-		at := place(i)
-		records[i] = q.newJob(f, at, at, j)
+		n, at := f.n(), place(i)
+		if records[i] = q.newJob(f, at, at, j); at != "" {
+			f.ofJob(n, i)
+		}
 	}
 	if more != nil {
 		more(records)

@@ -94,6 +94,9 @@ type FieldError struct {
 	Value any    // the value; for args and headers their size or type
 	Limit string // "must be between -100 and 100"
 	Err   error  // the error of another package about it, or nil
+	// Job is which job of a call with several it is about, counted from 1; zero if the call has
+	// one, or if it is about none.
+	Job int
 }
 
 // Error returns field, value and limit in one line.

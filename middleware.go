@@ -9,6 +9,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
@@ -210,11 +211,10 @@ func (q *Queue) enter(ctx context.Context, e *entering, o *JobOptions) error {
 	default:
 		return e.fault // which the middleware may have passed over
 	}
-	var named *FieldError
-	if place == "" || errors.As(err, &named) {
+	if named, ok := errors.AsType[*FieldError](err); place == "" || ok && named.Job > 0 {
 		return err
 	}
-	return fmt.Errorf("%s: %w", strings.TrimSuffix(place, "."), err)
+	return &door.JobError{Job: e.n, Place: strings.TrimSuffix(place, "."), Err: err}
 }
 
 // take ends the way of a job into the queue.
@@ -228,6 +228,9 @@ func take(ctx context.Context, job *Job[RawArgs]) error {
 	e.record.Headers = nil
 	if len(job.Headers) > 0 {
 		e.record.Headers = f.headers(e.options+"headers", job.Headers, e.queue.opts.MaxHeaders)
+	}
+	if e.place != "" {
+		f.ofJob(0, e.n)
 	}
 	e.taken, e.fault = true, f.err()
 	return e.fault

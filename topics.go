@@ -198,7 +198,7 @@ func (t *topics) Publish(ctx context.Context, publications []publication) ([]sto
 func refusedID(err error, publications []publication) error {
 	if e, ok := errors.AsType[*storage.MessageIDError](err); ok {
 		i := e.Publication
-		return &FieldError{Field: fmt.Sprintf("publications[%d].message.id", i), Value: publications[i].Message.ID, Limit: "must be another one", Err: ErrMessageID}
+		return &FieldError{Field: fmt.Sprintf("publications[%d].message.id", i), Value: publications[i].Message.ID, Limit: "must be another one", Err: e}
 	}
 	return err
 }
@@ -237,7 +237,7 @@ func (t *topics) prepare(ctx context.Context, publications []publication) (now t
 		all[i] = record(p, &f, place)
 		size += len(p.Message.Body) + len(p.Message.Attributes)
 		for j := range p.Jobs {
-			places = append(places, fmt.Sprintf("%sjobs[%d].", place, j))
+			places = append(places, door.Place(i, j))
 		}
 		jobs = append(jobs, p.Jobs...)
 		first[i+1] = len(jobs)
@@ -251,7 +251,7 @@ func (t *topics) prepare(ctx context.Context, publications []publication) (now t
 	now, records, told, err := t.queue.newJobs(ctx, &f, jobs, func(i int) string { return places[i] }, func(records []storage.NewJob) {
 		for i := range records {
 			if c := records[i].Conflict; c.Replaces() {
-				f.field(places[i]+"unique.on_conflict.mode", c.Mode, "must be Keep or Fail for a job that delivers a message")
+				f.add(&FieldError{Field: places[i] + "unique.on_conflict.mode", Value: c.Mode, Limit: "must be Keep or Fail for a job that delivers a message", Job: i + 1})
 			}
 		}
 	})

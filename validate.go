@@ -59,6 +59,15 @@ func (f *faults) openJitter(field string, d time.Duration) {
 	}
 }
 
+// ofJob notes that the faults after the first n are about job i of a call with several.
+func (f *faults) ofJob(n, i int) {
+	for _, err := range f.list[n:] {
+		if e, ok := errors.AsType[*FieldError](err); ok {
+			e.Job = i + 1
+		}
+	}
+}
+
 // n returns the number of faults.
 func (f *faults) n() int { return len(f.list) }
 

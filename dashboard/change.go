@@ -72,7 +72,7 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, which string) *f
 }
 
 // changeable are the states in which a job that is named can be changed.
-var changeable = []errand.State{errand.Scheduled, errand.Ready, errand.Blocked, errand.Dead}
+var changeable = append(errand.BulkChange.States(), errand.Dead)
 
 // changePage shows the form by which a job is changed.
 func changePage(x *request) (*content, error) {
@@ -201,7 +201,7 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 	if b.DryRun = true; err == nil && one != nil { // which says what is wrong
 		_, err = x.b.q.StartBulk(x.Context(), b)
 	} else if err == nil {
-		p, err = x.planMany(f, b, which, changeable[:3], "changed")
+		p, err = x.planMany(f, b, which, "changed")
 	}
 	again := func(err error) *content { return x.again("change", m, f, err) }
 	switch {

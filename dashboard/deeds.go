@@ -16,18 +16,24 @@ import (
 
 // jobVerb is a deed on jobs.
 type jobVerb struct {
-	bulk errand.BulkAction
-	// about are the states of the jobs of a bulk job, and one those of a job that is named
-	// alone.
-	about, one []errand.State
-	past       string // redriven
-	note       string // about a job that is named alone
-	notes      string // about several
-	do         func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error
+	bulk  errand.BulkAction
+	one   []errand.State // of a job that is named alone; nil: those of bulk
+	past  string         // redriven
+	note  string         // about a job that is named alone
+	notes string         // about several
+	do    func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error
+}
+
+// alone returns the states in which it takes a job that is named alone.
+func (v *jobVerb) alone() []errand.State {
+	if v.one != nil {
+		return v.one
+	}
+	return v.bulk.States()
 }
 
 var redriveVerb = jobVerb{
-	bulk: errand.BulkRedrive, about: []errand.State{errand.Dead}, one: []errand.State{errand.Dead}, past: "redriven",
+	bulk: errand.BulkRedrive, past: "redriven",
 	note:  "It becomes ready again, and has all its retries anew. Its args, attempts and history stay.",
 	notes: "Each becomes ready again, and has all its retries anew. Args, attempts and history stay.",
 	do: func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error {
@@ -45,7 +51,7 @@ var redriveVerb = jobVerb{
 }
 
 var runVerb = jobVerb{
-	bulk: errand.BulkRunNow, about: []errand.State{errand.Scheduled}, one: []errand.State{errand.Scheduled, errand.Ready}, past: "run now",
+	bulk: errand.BulkRunNow, one: []errand.State{errand.Scheduled, errand.Ready}, past: "run now",
 	note: "It goes before all others, whatever holds its queue. A retry budget holds it back.",
 	do: func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error {
 		r, err := q.RunNow(ctx, errand.JobFilter{IDs: []errand.ID{id}}, nil)
@@ -62,7 +68,6 @@ var runVerb = jobVerb{
 var cancelVerb = jobVerb{
 	bulk: errand.BulkCancel, past: "cancelled",
 	notes: "Those that wait never run. Those that run are asked to stop.",
-	about: []errand.State{errand.Scheduled, errand.Ready, errand.Blocked, errand.Running}, one: []errand.State{errand.Scheduled, errand.Ready, errand.Blocked, errand.Running},
 	do: func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error {
 		state, err := q.Cancel(ctx, id)
 		switch {
@@ -81,7 +86,6 @@ var cancelVerb = jobVerb{
 
 var deleteVerb = jobVerb{
 	bulk: errand.BulkDelete, past: "deleted",
-	about: []errand.State{errand.Done, errand.Cancelled, errand.Expired, errand.Dead}, one: []errand.State{errand.Done, errand.Cancelled, errand.Expired, errand.Dead},
 	note:  "It is gone then, with its history.",
 	notes: "They are gone then, with their history.",
 	do: func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error {
@@ -102,20 +106,21 @@ type choice struct{ Do, Title string }
 // verbs are the deeds on jobs, as lists offer them.
 var verbs = []struct {
 	choice
-	role       Role
-	about, one []errand.State
+	role Role
+	bulk errand.BulkAction
+	one  []errand.State
 }{
-	{choice{"redrive", "redrive"}, Operator, redriveVerb.about, redriveVerb.one},
-	{choice{"run", "run now"}, Operator, runVerb.about, runVerb.one},
-	{choice{"cancel", "cancel"}, Operator, cancelVerb.about, cancelVerb.one},
-	{choice{"change", "change"}, Operator, changeable[:3], changeable},
-	{choice{"delete", "delete"}, Admin, deleteVerb.about, deleteVerb.one},
+	{choice{"redrive", "redrive"}, Operator, errand.BulkRedrive, redriveVerb.alone()},
+	{choice{"run", "run now"}, Operator, errand.BulkRunNow, runVerb.alone()},
+	{choice{"cancel", "cancel"}, Operator, errand.BulkCancel, cancelVerb.alone()},
+	{choice{"change", "change"}, Operator, errand.BulkChange, changeable},
+	{choice{"delete", "delete"}, Admin, errand.BulkDelete, deleteVerb.alone()},
 }
 
 // ForAll returns what can be done to all jobs that a filter selects.
 func (f jobsFilter) ForAll(r Role) (all []choice) {
 	for i := range verbs {
-		if v := &verbs[i]; r >= v.role && (len(f.State) == 0 || f.only(v.about...)) {
+		if v := &verbs[i]; r >= v.role && (len(f.State) == 0 || f.only(v.bulk.States()...)) {
 			all = append(all, v.choice)
 		}
 	}
@@ -202,7 +207,7 @@ func onJobs(v *jobVerb) func(*request, url.Values) (*plan, error) {
 			return nil, err
 		}
 		if len(in.IDs) == 1 {
-			p, err := x.planOne(in.IDs[0], v.one, v.past)
+			p, err := x.planOne(in.IDs[0], v.alone(), v.past)
 			if err == nil && p.idle == "" {
 				p.note = v.note
 				p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error { return v.do(ctx, q, p.job, out) }
@@ -213,7 +218,7 @@ func onJobs(v *jobVerb) func(*request, url.Values) (*plan, error) {
 		if v.bulk == errand.BulkRunNow {
 			b.RunNow.FirstRuns = true
 		}
-		p, err := x.planMany(f, b, which, v.about, v.past)
+		p, err := x.planMany(f, b, which, v.past)
 		if err != nil || p.idle != "" {
 			return p, err
 		}
@@ -261,7 +266,8 @@ const mostCounted = 10_000
 const countLook = 250
 
 // planMany returns the plan of a bulk job.
-func (x *request) planMany(f url.Values, b errand.Bulk, which string, about []errand.State, past string) (*plan, error) {
+func (x *request) planMany(f url.Values, b errand.Bulk, which, past string) (*plan, error) {
+	about := b.Do.States()
 	rate := input{Name: "rate", Label: "Jobs a second", Value: strings.TrimSpace(f.Get("rate")), Hint: "a whole number up to 100,000; as many as the rest of the work allows, if empty or 0"}
 	if rate.Value != "" {
 		var err error

@@ -196,7 +196,7 @@ func (t *Topics) deliverPart(ctx context.Context, a *fanOut, m *published, p *pa
 
 // refused logs that a delivery is refused, for which there is a job of its own now.
 func (t *Topics) refused(topic, subscription, message string, err error) {
-	attrs := []any{"topic", topic, "subscription", subscription, "message", message, "error", ofDelivery(err)}
+	attrs := []any{"topic", topic, "subscription", subscription, "message", message, "error", ofDelivery(err, 0, 0)}
 	if errors.Is(err, errand.ErrQueueFull) {
 		t.opts.Logger.Warn("errand: delivery to a subscription is refused, and tried again by itself", attrs...)
 		return
@@ -231,7 +231,7 @@ func (t *Topics) fanOutOnly(ctx context.Context, a *fanOut, m *published) error 
 	if err = t.deliverAt(ctx, a.Message, "", "", parts[0].jobs); err == nil {
 		return nil
 	}
-	return about("subscription", a.Only, ofDelivery(err))
+	return about("subscription", a.Only, ofDelivery(err, 0, 0))
 }
 
 // gone returns nil for what is there no more, and so gets nothing.

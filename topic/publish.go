@@ -173,27 +173,37 @@ func (t *Topics) publish(ctx context.Context, tx *sql.Tx, topic string, messages
 
 // named says in the words of the caller which message and which delivery an error is about.
 func named(all []door.Publication[errand.NewJob], place func(int) string, err error) error {
-	i, j := 0, 0
-	if n, _ := fmt.Sscanf(err.Error(), "publications[%d].jobs[%d]: ", &i, &j); n == 2 && i < len(all) && j < len(all[i].Jobs) && errors.Unwrap(err) != nil {
-		return ofMessage(place(i), &all[i].Jobs[j], errors.Unwrap(err)) // of middleware
+	if e, ok := errors.AsType[*door.JobError](err); ok { // of middleware
+		i, j := at(e.Job, all)
+		return ofMessage(place(i), &all[i].Jobs[j], e.Err)
 	}
 	f, ok := errors.AsType[*errand.FieldError](err)
 	if !ok {
 		return err
 	}
+	if f.Job > 0 {
+		i, j := at(f.Job-1, all)
+		return ofMessage(place(i), &all[i].Jobs[j], ofDelivery(err, i, j))
+	}
 	own := *f
+	if id, ok := errors.AsType[*storage.MessageIDError](err); ok {
+		own.Field, own.Err = place(id.Publication)+"id", errand.ErrMessageID
+		return &own
+	}
 	if f.Field == "publications" || f.Field == "jobs" {
 		own.Field = "messages"
 		return &own
 	}
-	if n, _ := fmt.Sscanf(f.Field, "publications[%d].message.", &i); n == 1 && strings.HasSuffix(f.Field, ".message.id") {
-		own.Field = place(i) + "id"
-		return &own
-	}
-	if i, j, ok := ofJob(f, all); ok {
-		return ofMessage(place(i), &all[i].Jobs[j], ofDelivery(err))
-	}
 	return err
+}
+
+// at returns the publication and the job of it that is job n of all of them.
+func at(n int, all []door.Publication[errand.NewJob]) (i, j int) {
+	for n >= len(all[i].Jobs) {
+		n -= len(all[i].Jobs)
+		i++
+	}
+	return i, n
 }
 
 // ofMessage returns an error about the job of a message, whose fields have names that begin with place.
@@ -268,15 +278,19 @@ func (p *publisher) without(err error) bool {
 	}
 	found := map[apart]error{}
 	for _, fault := range flat(err) {
-		i, j, ok := ofJob(fault, p.publications)
-		if !ok || p.ids[i] == nil {
+		f, ok := errors.AsType[*errand.FieldError](fault)
+		if !ok || f.Job == 0 {
+			return false
+		}
+		i, j := at(f.Job-1, p.publications)
+		if p.ids[i] == nil {
 			return false
 		}
 		a := apart{i, p.ids[i][j]}
 		if p.apart[a] != nil { // it is by itself already
 			return false
 		}
-		found[a] = fault
+		found[a] = ofDelivery(fault, i, j)
 	}
 	if p.apart == nil {
 		p.apart = map[apart]error{}
@@ -298,26 +312,14 @@ func flat(err error) (all []error) {
 	return []error{err}
 }
 
-// ofJob returns the publication and the job that a [errand.FieldError] is about.
-func ofJob(err error, all []door.Publication[errand.NewJob]) (i, j int, ok bool) {
+// ofDelivery returns an error about job j of publication i with the name of the field alone.
+func ofDelivery(err error, i, j int) error {
 	f, ok := errors.AsType[*errand.FieldError](err)
-	if !ok {
-		return 0, 0, false
-	}
-	n, _ := fmt.Sscanf(f.Field, "publications[%d].jobs[%d].", &i, &j)
-	return i, j, n == 2 && i < len(all) && j < len(all[i].Jobs)
-}
-
-// ofDelivery returns an error about a job of a publication with the name of the field alone.
-func ofDelivery(err error) error {
-	f, ok := errors.AsType[*errand.FieldError](err)
-	if !ok {
+	if !ok || f.Job == 0 {
 		return err
 	}
 	own := *f
-	if _, field, ok := strings.Cut(f.Field, "].jobs["); ok {
-		_, own.Field, _ = strings.Cut(field, "].")
-	}
+	own.Job, own.Field = 0, strings.TrimPrefix(f.Field, door.Place(i, j))
 	return &own
 }
 

@@ -328,14 +328,24 @@ func TestTopics_PublishMany_errors(t *testing.T) {
 	refuse := func(errand.HandlerFunc) errand.HandlerFunc {
 		return func(context.Context, *errand.Job[errand.RawArgs]) error { return errors.New("no") }
 	}
+	field := func(name string) errand.Options {
+		return errand.Options{Middleware: []errand.Middleware{func(errand.HandlerFunc) errand.HandlerFunc {
+			return func(context.Context, *errand.Job[errand.RawArgs]) error {
+				return &errand.FieldError{Field: name, Value: "ada", Limit: "must be known"}
+			}
+		}}}
+	}
 	for name, c := range map[string]struct {
 		options  errand.Options
 		messages []topic.Message
 		want     string
 	}{
-		"too large":  {errand.Options{}, many, `errand: messages "78643200 bytes of messages": must be at most 67108864 in one call`},
-		"not listed": {errand.Options{Strict: true, Queues: map[string]errand.QueueOptions{"default": {}}}, []topic.Message{small, toA}, `messages[1]: subscription "a": errand: queue "topic/orders": must be listed`},
-		"middleware": {errand.Options{Middleware: []errand.Middleware{refuse}}, []topic.Message{small, toA}, `messages[1]: subscription "a": no`},
+		// What an error is about does not hang on its text.
+		"middleware about a field": {field("tenant"), []topic.Message{small, toA}, `messages[1]: subscription "a": errand: tenant "ada": must be known`},
+		"middleware about its own": {field("publications[0].message.id"), []topic.Message{small, toA}, `messages[1]: subscription "a": errand: publications[0].message.id "ada": must be known`},
+		"too large":                {errand.Options{}, many, `errand: messages "78643200 bytes of messages": must be at most 67108864 in one call`},
+		"not listed":               {errand.Options{Strict: true, Queues: map[string]errand.QueueOptions{"default": {}}}, []topic.Message{small, toA}, `messages[1]: subscription "a": errand: queue "topic/orders": must be listed`},
+		"middleware":               {errand.Options{Middleware: []errand.Middleware{refuse}}, []topic.Message{small, toA}, `messages[1]: subscription "a": no`},
 	} {
 		r := rigWith(t, path, quiet(), c.options)
 		if _, err := r.topics.PublishMany(t.Context(), "orders", c.messages); err == nil || !strings.HasPrefix(err.Error(), c.want) {

@@ -111,7 +111,7 @@ func (t *Topics) republish(ctx context.Context, to *member, top *Topic, all []re
 		if err == nil {
 			n++
 		} else if !errors.Is(err, errand.ErrNotFound) {
-			return n, about("subscription", to.ID, about("message", all[i].m.id, ofDelivery(err)))
+			return n, about("subscription", to.ID, about("message", all[i].m.id, ofDelivery(err, 0, 0)))
 		}
 	}
 	return n, nil

@@ -11,8 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -234,8 +232,6 @@ func (b *batch) fault(line int, err error) error {
 	return fmt.Errorf("line %d: %w", line, err)
 }
 
-var place = regexp.MustCompile(`^jobs\[(\d+)\]\.`)
-
 // refused returns the index of the first job that is refused, and why; no text if err
 // says nothing of that.
 func refused(err error) (int, string) {
@@ -246,18 +242,10 @@ func refused(err error) (int, string) {
 		return held.Index, strings.TrimPrefix(held.Error(), "errand: ")
 	}
 	f, ok := errors.AsType[*queue.FieldError](err)
-	if !ok {
+	if !ok || f.Job == 0 {
 		return 0, ""
 	}
-	m := place.FindStringSubmatch(f.Field)
-	if m == nil {
-		return 0, ""
-	}
-	i, err := strconv.Atoi(m[1])
-	if err != nil {
-		return 0, ""
-	}
-	alone := *f
-	alone.Field = strings.TrimPrefix(f.Field, m[0])
+	alone, i := *f, f.Job-1
+	alone.Field = strings.TrimPrefix(f.Field, fmt.Sprintf("jobs[%d].", i))
 	return i, strings.TrimPrefix(alone.Error(), "errand: ")
 }

@@ -352,7 +352,7 @@ func deadEditCommand(t *tool) *cobra.Command {
 	var to string
 	values := map[string]json.RawMessage{}
 	cmd := bulk{
-		states: []queue.State{queue.Dead}, asks: "edit and redrive dead letters of %s", try: t.dryRun, durable: true,
+		states: queue.BulkRedrive.States(), asks: "edit and redrive dead letters of %s", try: t.dryRun, durable: true,
 		order: func(context.Context, *queue.Queue, queue.JobFilter) (queue.Bulk, error) {
 			return queue.Bulk{Do: queue.BulkRedrive, Set: values, Redrive: queue.RedriveOptions{Queue: to}}, nil
 		},

@@ -90,6 +90,18 @@ func TestBulk_rate(t *testing.T) {
 	}
 }
 
+// The help of a verb names the states of the jobs that it takes.
+func TestBulk_states(t *testing.T) {
+	for verb, do := range map[string]queue.BulkAction{
+		"jobs cancel": queue.BulkCancel, "jobs reschedule": queue.BulkChange, "jobs edit": queue.BulkChange, "jobs rm": queue.BulkDelete,
+	} {
+		help, want := succeed(t, append(strings.Fields(verb), "--help")...), "only in this state: "+strings.Trim(fmt.Sprint(do.States()), "[]")+" "
+		if !strings.Contains(strings.Join(strings.Fields(help), " "), want) {
+			t.Errorf("%s: want %q in\n%s", verb, want, help)
+		}
+	}
+}
+
 // Bulk jobs are held, go on and are cancelled by verbs of their own. Who waits for one that is
 // held can be interrupted, and the work is done later.
 func TestBulk_steer(t *testing.T) {

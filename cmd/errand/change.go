@@ -22,7 +22,7 @@ func changeVerb(t *tool, cmd *cobra.Command, read func() (queue.JobChange, error
 		return err
 	}
 	return bulk{
-		states: []queue.State{queue.Scheduled, queue.Ready}, asks: cmd.Name() + " jobs of %s",
+		states: queue.BulkChange.States(), asks: cmd.Name() + " jobs of %s",
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			if c.Args != nil {
 				var err error
@@ -144,7 +144,7 @@ are changed.`,
 
 func jobCancelCommand(t *tool) *cobra.Command {
 	return bulk{
-		states: []queue.State{queue.Scheduled, queue.Ready, queue.Running}, asks: "cancel jobs of %s",
+		states: queue.BulkCancel.States(), asks: "cancel jobs of %s",
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			if len(filter.IDs) > 0 {
 				return cancelEach(ctx, q, filter.IDs)
@@ -208,7 +208,7 @@ func cancelEach(ctx context.Context, q *queue.Queue, ids []queue.ID) (done, erro
 
 func jobRemoveCommand(t *tool) *cobra.Command {
 	return bulk{
-		states: []queue.State{queue.Done, queue.Cancelled, queue.Expired, queue.Dead}, asks: "delete jobs of %s for good", always: true,
+		states: queue.BulkDelete.States(), asks: "delete jobs of %s for good", always: true,
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			n, err := q.Delete(ctx, filter)
 			if errors.Is(err, queue.ErrLive) {

@@ -77,7 +77,7 @@ func deadShowCommand(t *tool) *cobra.Command {
 func redriveCommand(t *tool) *cobra.Command {
 	var o queue.RedriveOptions
 	cmd := bulk{
-		states: []queue.State{queue.Dead}, asks: "redrive dead letters of %s", try: t.dryRun,
+		states: queue.BulkRedrive.States(), asks: "redrive dead letters of %s", try: t.dryRun,
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			defer t.follow(ctx, q, "redriving", &filter)()
 			r, err := q.DeadLetters().Redrive(ctx, filter, &o)

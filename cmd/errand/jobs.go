@@ -172,7 +172,7 @@ closed. The exit status is 1 if a named job has ended, or is not there.`,
 	cmd.Flags().BoolVar(&o.FailedOnly, "failed-only", false, "leave out jobs whose handler chose the delay")
 	cmd.Flags().BoolVar(&o.FirstRuns, "first-runs", false, "take jobs too that have not run yet")
 	return bulk{
-		states: []queue.State{queue.Scheduled},
+		states: queue.BulkRunNow.States(),
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			r, err := q.RunNow(ctx, filter, &o)
 			var state queue.State // of a single job that was not made ready

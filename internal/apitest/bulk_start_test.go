@@ -5,11 +5,45 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/errandq/errand"
 )
+
+// A bulk job and the call that does the same at once take the states that the action says.
+func TestBulkAction_States(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := bulkQueue(t, 0, errand.Options{})
+		ctx := t.Context()
+		for do, call := range map[errand.BulkAction]func(f errand.JobFilter) error{
+			errand.BulkRedrive: func(f errand.JobFilter) error { return second(q.DeadLetters().Redrive(ctx, f, nil)) },
+			errand.BulkRunNow:  func(f errand.JobFilter) error { return second(q.RunNow(ctx, f, nil)) },
+			errand.BulkChange:  func(f errand.JobFilter) error { return second(q.Change(ctx, f, errand.JobChange{Queue: "other"})) },
+			errand.BulkCancel:  func(f errand.JobFilter) error { return second(q.CancelAll(ctx, f)) },
+			errand.BulkDelete:  func(f errand.JobFilter) error { return second(q.Delete(ctx, f)) },
+		} {
+			for _, s := range []errand.State{errand.Scheduled, errand.Ready, errand.Blocked, errand.Running, errand.Done, errand.Cancelled, errand.Expired, errand.Dead} {
+				f := errand.JobFilter{States: []errand.State{s}}
+				b := errand.Bulk{Do: do, Filter: f, DryRun: true}
+				if do == errand.BulkChange {
+					b.Change.Queue = "other"
+				}
+				takes := slices.Contains(do.States(), s)
+				if err := call(f); (err == nil) != takes {
+					t.Errorf("the call for %s takes %s jobs: %v", do, s, err)
+				}
+				if err := second(q.StartBulk(ctx, b)); (err == nil) != takes {
+					t.Errorf("the bulk job for %s takes %s jobs: %v", do, s, err)
+				}
+			}
+		}
+		if all := errand.BulkAction("paint").States(); all != nil {
+			t.Errorf("an action that there is not takes %v", all)
+		}
+	})
+}
 
 // A dry run counts, from the numbers that are kept if it can, and changes nothing.
 func TestBulk_dryRun(t *testing.T) {

@@ -178,6 +178,11 @@ func TestBulk_named(t *testing.T) {
 		if b.Changed != 20 || b.Left != 1 || b.Total != 21 || notesIn(t, q, errand.Dead) != 10 {
 			t.Errorf("%+v, and %d are dead", b, notesIn(t, q, errand.Dead))
 		}
+		// What it has left is kept as a number, and hangs on no wording.
+		var kept struct{ Left int64 }
+		if p := lookUp(t, q, b.ID).Progress; p == nil || json.Unmarshal([]byte(p.Note), &kept) != nil || kept.Left != 1 {
+			t.Errorf("its progress is %+v", p)
+		}
 	})
 }
 

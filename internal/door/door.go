@@ -84,6 +84,26 @@ type Publication[J any] struct {
 	Jobs []J
 }
 
+// Place is what the names of fields of a job begin with in the errors of Publish.
+func Place(publication, job int) string {
+	return fmt.Sprintf("publications[%d].jobs[%d].", publication, job)
+}
+
+// JobError is the error of middleware about one job of a call with several.
+type JobError struct {
+	// Job is the index of the job in the call. Publish counts the jobs of all publications.
+	Job int
+	// Place names the job: "jobs[3]".
+	Place string
+	Err   error
+}
+
+// Error says which job Err is about.
+func (e *JobError) Error() string { return e.Place + ": " + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *JobError) Unwrap() error { return e.Err }
+
 // Tx is a queue inside a transaction of the application on its database: what the calls write is
 // there if the transaction commits. The transaction is of the type that the queue's store takes. The
 // methods of the root that take a [database/sql.Tx] are these. J is the root's NewJob.

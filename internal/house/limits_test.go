@@ -17,7 +17,7 @@ var added = []struct {
 }{
 	{what: "Job.Finish, Job.CompleteTx, Job.Then", names: 3},
 	{what: "Schedule.RunOnStart and errand jobs wait", words: 37},
-	{what: "Queue.StartBulk, Queue.Bulks, Bulk, BulkAction, BulkInfo", names: 5, words: 224, rows: 8},
+	{what: "Queue.StartBulk, Queue.Bulks, Bulk, BulkAction and its States, BulkInfo", names: 6, words: 224, rows: 8},
 	{what: "docs/finishing.md", pages: 1, words: 498, rows: 9},
 	{what: "Job.Checkpoint, CheckpointTx, Resume, Progress and SetResult, Progress, JobProgress, Result and Await", names: 9, words: 312, rows: 7},
 	{what: "docs/coming-from.md", pages: 1, words: 511, rows: 71},
