@@ -306,7 +306,8 @@ type Unique struct {
 	Forever bool
 	// For is how long the key is held after the job is enqueued, or first due if that is
 	// later; at least 1 s. The key is held whatever becomes of the job, and in any case
-	// until the job has ended. The time begins with that job, not at midnight or another
+	// until the job has ended. A job that is evicted before its first attempt, see [Settings],
+	// leaves it free. The time begins with that job, not at midnight or another
 	// round time. When only this time holds the key, Replace, Debounce and After add the new
 	// job, due when the time is over: at most one starts in each. If zero, the key is free
 	// when the job has ended.

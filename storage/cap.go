@@ -80,8 +80,9 @@ func (e *QueueFullError) Is(target error) bool { return target == ErrQueueFull }
 // whatever WhenFull is. Free space is that of the file system, as it was at most a second
 // ago; if it is not known, there is always enough.
 //
-// An evicted job is deleted for good, with all that belongs to it; its unique key is
-// free. Ready jobs go first, in the order of their due times, then of their keys. Then go
+// An evicted job is deleted for good, with all that belongs to it. If its handler was never
+// called, its unique key is free, whatever its UniqueFor; else the key is held as after any
+// other end. Ready jobs go first, in the order of their due times, then of their keys. Then go
 // scheduled ones in the same order, of a bounded number of those in the database that are
 // due first. These stay: jobs that hold a key with [UniqueForever], members of groups, and
 // jobs that the answers of the same call name, inserted, replaced or kept. A call looks at
@@ -130,7 +131,7 @@ func (w *WhenFull) UnmarshalText(text []byte) error {
 // queue or of the database, [SettingWhenDeadFull] of the same says what happens. With
 // KeepDead nothing does. With EvictDead the Exchange deletes dead letters of the same for
 // good, as Delete does, until only that many are left. The earliest deaths go first, and of the same time the lower
-// keys. These stay: those that died in the same Exchange, and those that block other jobs
+// keys. If the handler of one was never called, its UniqueFor is over. These stay: those that died in the same Exchange, and those that block other jobs
 // of their group. The caps of kinds in queues apply first, then those of queues, then
 // that of the database. An Exchange looks at a bounded number for all of them, and
 // deletes a bounded number; what is left over goes once the next job dies.

@@ -149,6 +149,19 @@ func (t *tx) releaseKey(f *facts, e *departure) error {
 	return t.decided(&d)
 }
 
+// forgoKey has a job that is about to be evicted hold its unique key no longer than it lives, if its
+// handler was never called.
+func (t *tx) forgoKey(f *facts) error {
+	if !f.UniqueKey.Valid || f.Attempt > 0 {
+		return nil
+	}
+	var d rules.Delta
+	if err := rules.ForgoKey(&ruleRows{tx: t}, f.UniqueKey.String, f.ID, &d); err != nil {
+		return err
+	}
+	return t.decided(&d)
+}
+
 // ReleaseUnique implements [storage.Store].
 func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.ID, err error) {
 	found := false

@@ -19,6 +19,7 @@ const (
 UNION ALL SELECT ended_at, id, options FROM main.errand_dead WHERE ended_at > ?1 ORDER BY ended_at, id LIMIT 110`
 	sqlOldestDeadOf = `SELECT ended_at, id, options FROM main.errand_dead WHERE lane = ?3 AND ended_at = ?1 AND id > ?2
 UNION ALL SELECT ended_at, id, options FROM main.errand_dead WHERE lane = ?3 AND ended_at > ?1 ORDER BY ended_at, id LIMIT 110`
+	sqlDeadKey   = `SELECT unique_key FROM main.errand_dead WHERE id = ?1`
 	sqlCountDead = `SELECT COALESCE(SUM(n), 0) FROM main.errand_number WHERE id >= 32 AND id % 32 = 6`
 )
 
@@ -205,6 +206,12 @@ func (u *undertaker) evict(id int64) error {
 		return err
 	}
 	u.tidy = true
+	if err := u.row(sqlDeadKey, []any{id}, &r.UniqueKey); err != nil {
+		return err
+	}
+	if err := u.forgoKey(&r.facts); err != nil {
+		return err
+	}
 	if _, err := u.leave(&r.facts, &departure{inEffect: inEffect}); err != nil {
 		return err
 	}

@@ -187,6 +187,9 @@ func (m *room) stays(r *jobRow) (bool, error) {
 
 // evict deletes a job that waits.
 func (m *room) evict(r *jobRow) error {
+	if err := m.forgoKey(&r.facts); err != nil {
+		return err
+	}
 	found, err := m.leave(&r.facts, &departure{at: micros(m.at), keepCrashes: true})
 	if err != nil || !found {
 		return err

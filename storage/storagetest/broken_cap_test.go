@@ -3,6 +3,7 @@ package storagetest
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -59,6 +60,18 @@ func deadening(f func(m *Memory, s storage.Settings)) func(in *instance) storage
 			return in.Exchange(ctx, now, x)
 		}
 		return h
+	}
+}
+
+// holdingKeys returns what has the keys that are held for a time be held still.
+func holdingKeys(m *Memory) (undo func()) {
+	windows, unique := maps.Clone(m.windows), maps.Clone(m.unique)
+	return func() {
+		for key, w := range windows {
+			if _, held := m.unique[key]; !held {
+				m.windows[key], m.unique[key] = w, unique[key]
+			}
+		}
 	}
 }
 
@@ -154,6 +167,23 @@ var capFaults = []fault{
 			}
 		}
 	})},
+	{"what was evicted has its key for its time", "cap_evict_key", enqueuing(func(m *Memory, _ []storage.NewJob) func() { return holdingKeys(m) })},
+	{"what was evicted has no key, though its handler has run", "cap_evict_key", enqueuing(func(m *Memory, _ []storage.NewJob) func() {
+		for _, j := range m.where(func(j *job) bool { return j.State == storage.Ready }, byKey) {
+			j.Attempt = 0
+		}
+		return nil
+	})},
+	{"dead letters that were evicted have their keys for their time", "cap_dead_key", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			var undo func()
+			in.m.locked(func() { undo = holdingKeys(in.m) })
+			defer in.m.locked(undo)
+			return in.Exchange(ctx, now, x)
+		}
+		return h
+	}},
 	{"jobs that run are evicted", "cap_evict_running", enqueuing(func(m *Memory, _ []storage.NewJob) func() {
 		running := m.where(func(j *job) bool { return j.State == storage.Running }, byKey)
 		for _, j := range running {

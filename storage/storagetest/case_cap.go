@@ -210,7 +210,33 @@ how many bytes these count for: their args and headers, and [JobOverhead] each`,
 		f.left("as many as it takes", all, 4, 5, 6)
 	}},
 
-	{"cap_evict_stays", `An evicted job is deleted for good, with all that belongs to it; its unique key is free.
+	{"cap_evict_key", `If its handler was never called, its unique key is free, whatever its UniqueFor; else the key is held as after any other end.`, func(f *fixture) {
+		f.caps(wholeQueue, 1, 0, storage.EvictOldest)
+		hour := uniqueFor(time.Hour)
+		for what, give := range map[string]func(){
+			"never leased": func() { f.add(newJob(hour)) },
+			"given back": func() {
+				f.apply(f.s, storage.Finish{Lease: f.run(f.s, hour).Lease, Outcome: storage.OutcomeReturned, DueAt: f.now})
+			},
+		} {
+			give()
+			all := f.add(newJob())
+			f.add(newJob(), newJob(lane("b", kind), hour)) // the key is free
+			f.left(what, all)
+			f.apply(f.s, storage.Finish{Lease: f.exchange(f.s, storage.Exchange{Wants: wants(1, storage.Want{Queues: []string{"b"}, Kinds: []string{kind}})}).Leased[0].Lease, Outcome: storage.OutcomeDone})
+			f.later(time.Hour)
+			f.apply(f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone})
+		}
+		l := f.run(f.s, hour)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now, Failure: &storage.NewFailure{Phase: "backoff", Error: "no"}})
+		f.add(newJob())
+		f.is("", l.ID)
+		f.answers("its handler has run", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true}, lane("b", kind))
+		f.later(time.Hour)
+		f.add(newJob(lane("b", kind), hour))
+	}},
+
+	{"cap_evict_stays", `An evicted job is deleted for good, with all that belongs to it.
 These stay: jobs that hold a key with [UniqueForever], members of groups, and jobs that the answers of the same call name
 Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		f.caps(wholeQueue, 3, 0, storage.EvictOldest)
@@ -382,6 +408,23 @@ EvictedDead is how many of its dead letters were evicted, ever.`, func(f *fixtur
 		if !slices.Equal(evicted, []int64{0, 2, 3}) {
 			f.Errorf("dead letters evicted of the lanes: %v, want 0, 2 and 3", evicted)
 		}
+	}},
+
+	{"cap_dead_key", `If the handler of one was never called, its UniqueFor is over.`, func(f *fixture) {
+		f.deadCap(wholeQueue, 1, storage.EvictDead)
+		never := f.add(newJob(uniqueFor(time.Hour), func(n *storage.NewJob) { n.StartWithin, n.OnExpire = time.Second, storage.Dead }))
+		f.later(time.Minute)
+		f.lease(f.s, 1)
+		f.answers("dead", storage.Enqueued{ID: never[0], Duplicate: true})
+		f.later(time.Second)
+		f.bury(storage.ReasonPermanent, "no")
+		f.is("", never...)
+		f.later(time.Second)
+		ran := f.bury(storage.ReasonPermanent, "no", uniqueFor(time.Hour)) // the key is free
+		f.later(time.Second)
+		f.bury(storage.ReasonPermanent, "no")
+		f.is("", ran)
+		f.answers("its handler has run", storage.Enqueued{ID: ran, Duplicate: true, Gone: true})
 	}},
 
 	{"cap_dead_stays", `These stay: those that died in the same Exchange, and those that block other jobs of their group.

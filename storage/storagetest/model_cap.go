@@ -161,6 +161,7 @@ func (m *Memory) stays(j *job) bool {
 func (m *Memory) evict(j *job, e *evictions) {
 	lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
 	delete(m.jobs, j.Key)
+	m.forgoKey(j)
 	if j.Unique != "" {
 		m.releaseKey(e.at, j)
 	}
@@ -207,6 +208,7 @@ func (m *Memory) evictDead() *evictions {
 			}
 			of := storage.Lane{Queue: j.Queue, Kind: j.Kind}
 			delete(m.jobs, j.Key)
+			m.forgoKey(j)
 			m.graves.dropped[of]++
 			e.jobs = append(e.jobs, storage.Evicted{ID: j.ID, Lane: of, Dead: true})
 			over--

@@ -174,6 +174,17 @@ func (m *Memory) releaseKey(now time.Time, j *job) {
 	delete(m.windows, j.Unique)
 }
 
+// forgoKey ends the time for which an evicted job has its key, if its handler was never called.
+func (m *Memory) forgoKey(j *job) {
+	if j.Attempt > 0 || j.Unique == "" || m.unique[j.Unique] != j.ID || j.scope == storage.UniqueForever {
+		return
+	}
+	delete(m.windows, j.Unique)
+	if !j.live() {
+		delete(m.unique, j.Unique)
+	}
+}
+
 // forgetWindows forgets those that are over, and the keys that they alone have held. It
 // returns when the next one is over, zero if there is none.
 func (m *Memory) forgetWindows(now time.Time) (next time.Time) {

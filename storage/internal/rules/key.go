@@ -262,6 +262,15 @@ func (k *Key) release(job, now int64, kept bool) (heir int64) {
 	return 0
 }
 
+// forgo ends the time for which a job has the key, and reports whether that has changed it.
+func (k *Key) forgo(job int64) bool {
+	if k.Holder.Job != job || !k.Holder.windowed() {
+		return false
+	}
+	k.EndTime()
+	return true
+}
+
 // EndTime has the key be held no longer than its holder lives.
 func (k *Key) EndTime() {
 	if k.Live {

@@ -361,6 +361,30 @@ func TestReleaseKey(t *testing.T) {
 	}
 }
 
+func TestForgoKey(t *testing.T) {
+	until := func(us int64) Keeper { return Keeper{Job: 1, Created: 5, Until: us} }
+	for _, c := range []struct {
+		what    string
+		was, is Key
+	}{
+		{"for a time, and waits", Key{Holder: until(9), Live: true}, Key{Holder: until(0), Live: true}},
+		{"for a time, and is dead", Key{Holder: until(9), Kept: true}, Key{Kept: true}},
+		{"for as long as it lives", Key{Holder: until(0), Live: true}, Key{Holder: until(0), Live: true}},
+		{"for ever", Key{Holder: until(Forever)}, Key{Holder: until(Forever)}},
+		{"another has it", Key{Holder: Keeper{Job: 2, Until: 9}}, Key{Holder: Keeper{Job: 2, Until: 9}}},
+	} {
+		r := &keyRows{key: c.was}
+		r.key.Name, c.is.Name = "u", "u"
+		var d Delta
+		if err := ForgoKey(r, "u", 1, &d); err != nil || r.key != c.is || len(d.Keys) > 0 != (c.was.Holder != c.is.Holder) {
+			t.Errorf("%s: %+v with %d changes, %v; want %+v", c.what, r.key, len(d.Keys), err, c.is)
+		}
+	}
+	if err := ForgoKey(&keyRows{}, "u", 1, &Delta{}); !errors.Is(err, ErrNotLoaded) {
+		t.Errorf("a key that is not loaded: %v", err)
+	}
+}
+
 func TestKey_EndTime(t *testing.T) {
 	for _, c := range []struct{ was, want Key }{
 		{Key{Holder: Keeper{Job: 1, Until: 5}, Live: true}, Key{Holder: Keeper{Job: 1}, Live: true}},

@@ -87,6 +87,8 @@ var planted = map[string][][2]string{
 		{"g.Settle(anew, at, d)", "g.Settle(false, at, d)"},
 	},
 	"key.go": {
+		{"k.Holder.Job != job || !k.Holder.windowed()", "!k.Holder.windowed()"},
+		{"k.Holder.Job != job || !k.Holder.windowed()", "k.Holder.Job != job"},
 		{"if k.Job == 0 {", "if false {"},
 		{"time.UnixMicro(k.Created), k.Salt, k.Job", "time.UnixMicro(k.Created), 0, k.Job"},
 		{"return k.Until > 0 && k.Until < Forever", "return k.Until > 0"},

@@ -102,6 +102,17 @@ func ReleaseKey(r Rows, name string, job, now int64, kept bool, d *Delta) error 
 	return nil
 }
 
+// ForgoKey has a job that is deleted to make room, and whose handler was never called, hold its
+// unique key no longer than it lives: what UniqueFor counts has not taken place.
+func ForgoKey(r Rows, name string, job int64, d *Delta) error {
+	k, err := loadKey(r, NeedKey{Name: name})
+	if err != nil || !k.forgo(job) {
+		return err
+	}
+	d.Keys = append(d.Keys, k)
+	return nil
+}
+
 func loadKey(r Rows, n NeedKey) (*Key, error) {
 	if err := r.Load(Need{Keys: []NeedKey{n}}); err != nil {
 		return nil, err
