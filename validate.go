@@ -140,7 +140,7 @@ func (f *faults) noSQLite(place string, o *SQLiteOptions) {
 		value any
 	}{
 		{"durability", o.Durability}, {"single_process", o.SingleProcess}, {"busy_timeout", o.BusyTimeout},
-		{"ballast", o.Ballast}, {"any_file_system", o.AnyFileSystem}, {"read_only", o.ReadOnly}, {"existing", o.Existing},
+		{"ballast", o.Ballast}, {"any_file_system", o.AnyFileSystem}, {"read_only", o.ReadOnly}, {"existing", o.Existing}, {"own", o.Own},
 	} {
 		if !reflect.ValueOf(s.value).IsZero() {
 			f.field(place+s.field, s.value, limit)

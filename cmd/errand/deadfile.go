@@ -102,7 +102,7 @@ died. Jobs whose unique key another job holds are left out, and the exit status 
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "put them into this queue")
-	cmd.Flags().BoolVar(&create, "create", false, "make the file if there is none")
+	cmd.Flags().BoolVar(&create, "create", false, "make the file if there is none, or nothing in it")
 	return cmd
 }
 

@@ -85,7 +85,7 @@ with dots one of an object in it. Its value must be a text or a number.`,
 	f.StringVar(&o.args, "args", "{}", "the args of one job, as JSON")
 	f.StringVar(&o.from, "file", "", "read a job for each line of this file")
 	f.BoolVar(&o.stdin, "stdin", false, "read a job for each line of standard input")
-	f.BoolVar(&o.create, "create", false, "make the file if there is none")
+	f.BoolVar(&o.create, "create", false, "make the file if there is none, or nothing in it")
 	f.IntVar(&o.priority, "priority", 0, "higher first, from -100 to 100")
 	f.DurationVar(&o.delay, "delay", 0, "how long from now the jobs are due")
 	f.StringVar(&o.due, "due", "", "when the jobs are due, as 2026-05-01T12:00:00Z")

@@ -98,15 +98,12 @@ func onlyRead() *queue.Options {
 }
 
 // writing calls f with the queue in a file. With create it makes the file if there is none,
-// or an empty one. Of a file that is no queue it never makes one.
+// and goes on where a first start was cut off. Of a file of others it never makes one.
 func (t *tool) writing(ctx context.Context, path string, create bool, f func(q *queue.Queue) error) error {
-	info, err := os.Stat(path)
-	missing := errors.Is(err, fs.ErrNotExist)
-	if missing && !create {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !create {
 		return ofFile(path, fmt.Errorf("%w (errand jobs enqueue --create makes a queue)", err))
 	}
-	fresh := missing || err == nil && info.Size() == 0 && create
-	return t.open(ctx, path, &queue.Options{SQLite: queue.SQLiteOptions{Existing: !fresh}}, f)
+	return t.open(ctx, path, &queue.Options{SQLite: queue.SQLiteOptions{Existing: !create, Own: create}}, f)
 }
 
 func (t *tool) open(ctx context.Context, path string, o *queue.Options, f func(q *queue.Queue) error) error {

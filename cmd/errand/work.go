@@ -107,7 +107,7 @@ commands write to standard error.`,
 	f.DurationVar(&o.kill, "kill-after", 3*time.Second, "the time between SIGTERM and SIGKILL")
 	f.BoolVar(&o.untilEmpty, "until-empty", false, "end when no job is left, those that wait for a retry included")
 	f.DurationVar(&o.wait, "hold-wait", 10*time.Second, "with --until-empty: end with status 3 if all jobs left are held or put off for longer; at most 4m")
-	f.BoolVar(&o.create, "create", false, "make the file if there is none")
+	f.BoolVar(&o.create, "create", false, "make the file if there is none, or nothing in it")
 	completeArgs(cmd, nil)
 	completeFlag(cmd, "kind", kindsOf)
 	completeFlag(cmd, "queue", queuesOf)

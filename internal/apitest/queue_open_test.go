@@ -190,13 +190,14 @@ func TestNew_refusesBadInput(t *testing.T) {
 	const zero = "must be zero with New"
 	wantFaults(t, err, fault{"store", "nil", "must not be nil"}, fault{"sqlite.single_process", "true", zero})
 	all := errand.SQLiteOptions{
-		Durability: errand.Relaxed, SingleProcess: true, BusyTimeout: time.Second, Ballast: -1, AnyFileSystem: true, ReadOnly: true, Existing: true,
+		Durability: errand.Relaxed, SingleProcess: true, BusyTimeout: time.Second, Ballast: -1, AnyFileSystem: true, ReadOnly: true, Existing: true, Own: true,
 		Logger: quiet,
 	}
 	_, err = errand.New(t.Context(), storagetest.NewMemory().Open(), &errand.Options{SQLite: all})
 	want := []fault{
 		{"sqlite.durability", "1", zero}, {"sqlite.single_process", "true", zero}, {"sqlite.busy_timeout", "1s", zero},
 		{"sqlite.ballast", "-1", zero}, {"sqlite.any_file_system", "true", zero}, {"sqlite.read_only", "true", zero}, {"sqlite.existing", "true", zero},
+		{"sqlite.own", "true", zero},
 		{"sqlite.logger", `"*slog.Logger"`, zero},
 	}
 	wantFaults(t, err, want...)

@@ -327,7 +327,7 @@ func (s *Store) connect(ctx context.Context, app *sql.DB) (conn *sql.Conn, err e
 		err = checkpointAtOpen(ctx, conn)
 	}
 	if err == nil {
-		err = migrate(ctx, conn)
+		err = migrate(ctx, conn, s.opts.Own)
 	}
 	if err == nil {
 		_, err = s.refresh(ctx)

@@ -89,6 +89,55 @@ func TestExisting_Refuses(t *testing.T) {
 	}
 }
 
+// What nobody has written to becomes a queue, whatever a first start has left of it. What
+// another program has marked as its own in any way stays as it is.
+//
+//errand:shows a first start that was cut off, opened again with `Own` | | Open makes the queue, and returns ErrUnsupportedDB for what another program has marked
+func TestOwn(t *testing.T) {
+	of := func(statements string) func(d *db) {
+		return func(d *db) {
+			write(d.t, d.path, nil)
+			d.exec(statements)
+		}
+	}
+	const cutOff = "PRAGMA journal_mode = WAL; CREATE TABLE x (x); DROP TABLE x; VACUUM"
+	for name, c := range map[string]struct {
+		make func(d *db)
+		is   error
+	}{
+		"missing":                          {func(*db) {}, nil},
+		"empty":                            {func(d *db) { write(d.t, d.path, nil) }, nil},
+		"without a table":                  {of(cutOff), nil},
+		"a queue":                          {func(d *db) { closeStore(d, d.open()) }, nil},
+		"with a table":                     {of("CREATE TABLE app (x)"), storage.ErrUnsupportedDB},
+		"with a view":                      {of("CREATE VIEW v AS SELECT 1"), storage.ErrUnsupportedDB},
+		"with an application_id":           {of(cutOff + "; PRAGMA application_id = 7"), storage.ErrUnsupportedDB},
+		"with a user_version":              {of(cutOff + "; PRAGMA user_version = 7"), storage.ErrUnsupportedDB},
+		"six bytes":                        {func(d *db) { write(d.t, d.path, []byte("noise\n")) }, storage.ErrUnsupportedDB},
+		"no database":                      {func(d *db) { write(d.t, d.path, []byte(strings.Repeat("noise", 100))) }, storage.ErrCorrupt},
+		"empty, with a log of another one": {func(d *db) { write(d.t, d.path, nil); write(d.t, d.path+"-wal", make([]byte, 32)) }, storage.ErrCorrupt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDB(t, nil)
+			c.make(d)
+			before, _ := os.ReadFile(d.path) // there may be none
+			s, err := sqlite.Open(d.path, &sqlite.Options{Own: true})
+			if err == nil {
+				err = s.Close()
+			}
+			if !errors.Is(err, c.is) || c.is == nil && err != nil {
+				t.Errorf("error %v: want %v", err, c.is)
+			}
+			if after, _ := os.ReadFile(d.path); c.is != nil && string(after) != string(before) {
+				t.Error("the file was written")
+			}
+		})
+	}
+	if _, err := sqlite.New(newDB(t, nil).raw(), &sqlite.Options{Own: true}); err == nil {
+		t.Error("New has taken Own")
+	}
+}
+
 func write(t testing.TB, path string, b []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, b, 0o600); err != nil {

@@ -26,6 +26,8 @@ const (
 ) STRICT`
 	sqlSchemaVersion = `SELECT COALESCE(MAX(version), 0) FROM main.errand_migration`
 	sqlMinWriter     = `SELECT n FROM main.errand_number WHERE id = 0`
+	sqlAppID         = `PRAGMA application_id`
+	sqlUserVersion   = `PRAGMA user_version`
 	sqlAllTables     = `SELECT count(*) FROM main.sqlite_schema`
 	sqlObjects       = `SELECT name, sql FROM main.sqlite_schema WHERE name GLOB 'errand_*' AND sql IS NOT NULL`
 	sqlTriggers      = `SELECT name, tbl_name FROM main.sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) GLOB 'errand_*' ORDER BY name`
@@ -71,7 +73,8 @@ func mustLoad(files fs.FS) []migration {
 
 // migrate applies the migrations that the database lacks, in one transaction.
 // A database that is up to date is only read.
-func migrate(ctx context.Context, conn *sql.Conn) (err error) {
+// With own it must be nobody else's.
+func migrate(ctx context.Context, conn *sql.Conn, own bool) (err error) {
 	if err := checkTriggers(ctx, conn); err != nil {
 		return err
 	}
@@ -99,10 +102,14 @@ func migrate(ctx context.Context, conn *sql.Conn) (err error) {
 	if have, err = currentVersion(ctx, conn); err != nil {
 		return err
 	}
-	if have == 0 {
-		if err := checkNew(ctx, conn); err != nil {
-			return err
-		}
+	if have == 0 && own {
+		err = checkNobodys(ctx, conn)
+	}
+	if have == 0 && err == nil {
+		err = checkNew(ctx, conn)
+	}
+	if err != nil {
+		return err
 	}
 	if _, err := conn.ExecContext(ctx, sqlMigrations); err != nil {
 		return err
@@ -202,16 +209,42 @@ func checkTriggers(ctx context.Context, db querier) error {
 // out.
 func checkNew(ctx context.Context, conn *sql.Conn) error {
 	var tables, pages, free, vacuum, size int64
-	for _, q := range []struct {
-		text string
-		dest *int64
-	}{{sqlAllTables, &tables}, {sqlPageCount, &pages}, {sqlFreePages, &free}, {sqlAutoVacuum, &vacuum}, {sqlPageSize, &size}} {
-		if err := conn.QueryRowContext(ctx, q.text).Scan(q.dest); err != nil {
-			return err
-		}
+	err := scanAll(ctx, conn, []oneNumber{
+		{sqlAllTables, &tables}, {sqlPageCount, &pages}, {sqlFreePages, &free}, {sqlAutoVacuum, &vacuum}, {sqlPageSize, &size}})
+	if err != nil {
+		return err
 	}
 	if used := used(pages, free, size); tables == 0 && used > 1 && vacuum == 0 { // with it some pages hold no table
 		return fmt.Errorf("%w: %d pages are in use, and there is no table", storage.ErrCorrupt, used)
+	}
+	return nil
+}
+
+// checkNobodys returns [storage.ErrUnsupportedDB] for a database without migrations in which
+// another program has left something. A first start that was cut off has left nothing.
+func checkNobodys(ctx context.Context, db querier) error {
+	var tables, app, version int64
+	if err := scanAll(ctx, db, []oneNumber{{sqlAllTables, &tables}, {sqlAppID, &app}, {sqlUserVersion, &version}}); err != nil {
+		return err
+	}
+	if tables != 0 || app != 0 || version != 0 {
+		return fmt.Errorf("%w: it has %d tables, indexes and views, application_id %d and user_version %d, and no tables of errand: it is another program's",
+			storage.ErrUnsupportedDB, tables, app, version)
+	}
+	return nil
+}
+
+// oneNumber is a query with one number as its answer.
+type oneNumber struct {
+	text string
+	dest *int64
+}
+
+func scanAll(ctx context.Context, db querier, all []oneNumber) error {
+	for _, q := range all {
+		if err := db.QueryRowContext(ctx, q.text).Scan(q.dest); err != nil {
+			return unread(err)
+		}
 	}
 	return nil
 }

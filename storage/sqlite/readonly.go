@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -56,8 +57,10 @@ func (v *view) look() (s sight, err error) {
 		return s, fmt.Errorf("%w: path %q is a %s: must be a regular file", storage.ErrUnsupportedDB, v.path, host.KindOf(s.db))
 	case left && s.db.Size() < headerSize: // SQLite would delete the log
 		return s, fmt.Errorf("%w: path %q is empty, and its log %s-wal is there: put the database back", storage.ErrCorrupt, v.path, v.path)
-	case s.db.Size() < headerSize:
+	case s.db.Size() == 0:
 		return s, v.foreign("it is empty")
+	case s.db.Size() < headerSize:
+		return s, v.foreign(fmt.Sprintf("it has %d bytes, a database has at least %d", s.db.Size(), headerSize))
 	}
 	if journal, err := os.Stat(v.path + "-journal"); err == nil && journal.Size() > 0 {
 		return s, v.unrecovered("its rollback journal is there")
@@ -200,7 +203,7 @@ func isTransient(err error) bool {
 // explain returns what an error of reading means.
 func (v *view) explain(err error) error {
 	switch {
-	case isCode(err, lib.SQLITE_READONLY) && !errors.Is(err, storage.ErrReadOnly):
+	case isCode(err, lib.SQLITE_READONLY) && !errors.Is(err, storage.ErrReadOnly), isCode(err, lib.SQLITE_PROTOCOL):
 		return fmt.Errorf("%w: %w", v.unrecovered("the index of its log cannot be used"), err)
 	case isCode(err, lib.SQLITE_CANTOPEN):
 		if what, remedy := host.Unreadable(v.path, v.path+"-wal", v.path+"-shm"); what != "" {
@@ -262,10 +265,13 @@ func openView(path string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// checkExisting returns an error unless there is a file at path that has tables of errand,
-// of any version.
-func checkExisting(path string, o Options) error {
+// checkOwn returns an error unless there is a file at path that has tables of errand, of any
+// version. With Own it also returns nil if there is nothing of anybody.
+func checkOwn(path string, o Options) error {
 	real, err := realPath(path)
+	if info, e := os.Stat(path); o.Own && (errors.Is(e, fs.ErrNotExist) || e == nil && info.Mode().IsRegular() && info.Size() == 0) {
+		return nil // to be made; prepareFile looks at what is left beside it
+	}
 	if err != nil {
 		return err
 	}
@@ -273,7 +279,9 @@ func checkExisting(path string, o Options) error {
 	check := func(tx *sqlx.Tx) error {
 		var n int
 		err := tx.Get(&n, sqlHasMigrations)
-		if err == nil && n == 0 {
+		if err == nil && n == 0 && o.Own {
+			err = checkNobodys(context.Background(), tx)
+		} else if err == nil && n == 0 {
 			err = v.foreign("it has none")
 		}
 		return unread(err)
@@ -290,9 +298,18 @@ func checkExisting(path string, o Options) error {
 }
 
 // recovering runs fn once in a read transaction, for which SQLite makes the index of a log
-// that has none.
+// that has none, or rolls back what a rollback journal says. The latter is how a database is
+// left whose change to a log was cut off; a connection that may only read cannot do it.
 func (v *view) recovering(fn func(tx *sqlx.Tx) error) error {
-	db, err := sqlx.Open("sqlite", viewDSN(v.path, asItsWriter, v.opts.BusyTimeout))
+	err := v.recoveringBy(viewDSN(v.path, asItsWriter, v.opts.BusyTimeout), fn)
+	if isCode(err, lib.SQLITE_READONLY) {
+		err = v.recoveringBy(strings.Replace(viewDSN(v.path, asItsWriter, v.opts.BusyTimeout), "mode=ro", "mode=rw", 1), fn)
+	}
+	return err
+}
+
+func (v *view) recoveringBy(dsn string, fn func(tx *sqlx.Tx) error) error {
+	db, err := sqlx.Open("sqlite", dsn)
 	if err != nil {
 		return err
 	}

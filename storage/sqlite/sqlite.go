@@ -83,6 +83,13 @@ type Options struct {
 	// empty one and for the database of another program, which is left as it is. Only
 	// Open takes it. If false, a file without tables of errand gets them.
 	Existing bool
+	// Own opens a file only if it is a queue or can become nothing else: Open makes one
+	// that is not there, and takes over one that is empty, or that a first start was cut off
+	// in, which has no table, no user_version and no application_id. It returns
+	// [storage.ErrUnsupportedDB] for the database of another program, which gets nothing but
+	// the recovery that SQLite makes for whoever opens it. Only Open takes it. If false, a
+	// file without tables of errand gets them.
+	Own bool
 	// Logger receives what no caller can be told. It is called by a goroutine of its
 	// own: it may enqueue, but must not close the Store. While it is slow, at most 64
 	// records wait; further ones are counted and dropped. If nil, slog.Default().
@@ -222,8 +229,8 @@ func Open(path string, opts *Options) (*Store, error) {
 	if o.ReadOnly {
 		return openView(full, o)
 	}
-	if o.Existing {
-		if err := checkExisting(full, o); err != nil {
+	if o.Existing || o.Own {
+		if err := checkOwn(full, o); err != nil {
 			return nil, err
 		}
 	}
@@ -256,8 +263,8 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: driver %T: must be that of modernc.org/sqlite", storage.ErrUnsupportedDB, db.Driver())
 	}
 	o := opts.withDefaults()
-	if o.ReadOnly || o.Existing {
-		return nil, errors.New("errand: read-only and existing: must not be set with New: use Open")
+	if o.ReadOnly || o.Existing || o.Own {
+		return nil, errors.New("errand: read-only, existing and own: must not be set with New: use Open")
 	}
 	if err := o.validate(); err != nil {
 		return nil, err
