@@ -64,10 +64,10 @@ func (d Document) Validate() error {
 			Want: between("0", strconv.Itoa(math.MaxInt32)),
 		})
 	}
-	if r := d.Request; r != nil && r.ContentType != "" && normalContentType(r.ContentType, rawContentTypes) == "" {
-		faults = append(faults, &Fault{
-			Path: "Request.ContentType", Value: quote(r.ContentType), Want: oneOf(rawContentTypes) + "; a charset may follow",
-		})
+	if r := d.Request; r != nil && r.ContentType != "" {
+		if _, ok := ProfileQueue.ContentType(r.ContentType); !ok {
+			faults = append(faults, &Fault{Path: "Request.ContentType", Value: quote(r.ContentType), Want: ProfileQueue.wantContentType()})
+		}
 	}
 	return join(faults)
 }

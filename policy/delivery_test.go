@@ -50,11 +50,11 @@ func TestDocument_Validate(t *testing.T) {
 		Retry:          &policy.Policy{Retries: -1, MinDelay: time.Second},
 		ThrottledRetry: &policy.Policy{Jitter: 9},
 		Throttle:       &policy.Throttle{MaxReceivesPerSecond: -5},
-		Request:        &policy.Request{ContentType: "image/png"},
+		Request:        &policy.Request{ContentType: "image/*"},
 	}
 	want := [][2]string{
 		{"Retry.MaxDelay", "0s"}, {"Retry.Retries", "-1"}, {"ThrottledRetry.Jitter", "Jitter(9)"},
-		{"Throttle.MaxReceivesPerSecond", "-5"}, {"Request.ContentType", `"image/png"`},
+		{"Throttle.MaxReceivesPerSecond", "-5"}, {"Request.ContentType", `"image/*"`},
 	}
 	for _, d := range []policy.Delivery{bad, &bad, policy.Topic{Document: bad}} {
 		var got [][2]string

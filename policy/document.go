@@ -41,7 +41,7 @@ type Throttle struct {
 
 // Request is the section about deliveries over HTTP.
 type Request struct {
-	// ContentType is the Content-Type header, possibly with a charset.
+	// ContentType is the Content-Type header, see [Profile.ContentType].
 	// If empty, DefaultContentType.
 	ContentType string `json:"headerContentType,omitempty"`
 }
@@ -225,10 +225,9 @@ func isIgnored(name string) bool { return name == "sicklyRetryPolicy" || name ==
 
 // section reads a section, by its name in the document of a subscription.
 func (r *reader) section(d *Document, path, name string, value []byte) (known bool) {
-	lim := r.profile.limits()
 	switch {
 	case isIgnored(name):
-	case name == "throttledRetryPolicy" && !lim.queue:
+	case name == "throttledRetryPolicy" && !r.profile.limits().queue:
 		return false
 	case !slices.Contains([]string{"healthyRetryPolicy", "throttledRetryPolicy", "throttlePolicy", "requestPolicy"}, name):
 		return false
@@ -242,7 +241,7 @@ func (r *reader) section(d *Document, path, name string, value []byte) (known bo
 	case name == "throttlePolicy":
 		d.Throttle = r.throttle(path, value)
 	case name == "requestPolicy":
-		d.Request = r.request(path, value, lim.contentTypes)
+		d.Request = r.request(path, value)
 	}
 	return true
 }
@@ -265,7 +264,7 @@ func (r *reader) throttle(path string, raw []byte) *Throttle {
 	return &t
 }
 
-func (r *reader) request(path string, raw []byte, allowed []string) *Request {
+func (r *reader) request(path string, raw []byte) *Request {
 	q := Request{ContentType: DefaultContentType}
 	r.object(path, raw, func(inner, name string, value []byte) bool {
 		if name != "headerContentType" {
@@ -274,10 +273,10 @@ func (r *reader) request(path string, raw []byte, allowed []string) *Request {
 		if value != nil {
 			var s string
 			if json.Unmarshal(value, &s) == nil {
-				s = normalContentType(s, allowed)
+				s, _ = r.profile.ContentType(s)
 			}
 			if s == "" {
-				r.fault(inner, compact(value), oneOf(allowed)+"; a charset may follow")
+				r.fault(inner, compact(value), r.profile.wantContentType())
 			}
 			q.ContentType = s
 		}
@@ -286,15 +285,34 @@ func (r *reader) request(path string, raw []byte, allowed []string) *Request {
 	return &q
 }
 
-// normalContentType returns s in its usual form, or nothing if it is not one of
-// the allowed types with at most a charset.
-func normalContentType(s string, allowed []string) string {
+// maxContentType is how long a content type may be, in bytes.
+const maxContentType = 256
+
+// ContentType returns a content type in its usual form. ok reports whether the profile allows
+// it: [ProfileQueue] any media type of at most 256 bytes, such as application/cloudevents+json,
+// with parameters; the profiles of Amazon SNS those of its lists, with at most a charset.
+func (p Profile) ContentType(s string) (normal string, ok bool) {
 	t, params, err := mime.ParseMediaType(s)
-	if _, ok := params["charset"]; err != nil || len(params) > 1 || len(params) == 1 && !ok {
-		return ""
+	if err != nil || len(s) > maxContentType {
+		return "", false
 	}
-	if _, ok := slices.BinarySearch(allowed, t); !ok {
-		return ""
+	if allowed := p.limits().contentTypes; allowed != nil {
+		_, charset := params["charset"]
+		_, ok = slices.BinarySearch(allowed, t)
+		ok = ok && (len(params) == 0 || len(params) == 1 && charset)
+	} else {
+		ok = strings.Contains(t, "/") && !strings.Contains(t, "*") // text/* is a range of them
 	}
-	return mime.FormatMediaType(t, params)
+	if normal = mime.FormatMediaType(t, params); !ok || normal == "" {
+		return "", false
+	}
+	return normal, true
+}
+
+// wantContentType returns what ContentType allows, for a [Fault].
+func (p Profile) wantContentType() string {
+	if allowed := p.limits().contentTypes; allowed != nil {
+		return oneOf(allowed) + "; a charset may follow"
+	}
+	return "must be a media type, such as application/json, of at most " + strconv.Itoa(maxContentType) + " bytes"
 }

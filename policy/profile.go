@@ -44,7 +44,7 @@ type limits struct {
 	retries            int
 	total              time.Duration
 	backoffs           []string // a prefix of backoffNames
-	contentTypes       []string // sorted
+	contentTypes       []string // sorted; nil: any media type
 	queue              bool     // what the SNS format does not have: fractions of seconds, jitter, a policy for throttling
 }
 
@@ -52,7 +52,7 @@ func (p Profile) limits() limits {
 	if p == ProfileQueue {
 		return limits{
 			maxDelay: math.MaxInt64, retries: forever, total: math.MaxInt64,
-			backoffs: backoffNames, contentTypes: rawContentTypes, queue: true,
+			backoffs: backoffNames, queue: true,
 		}
 	}
 	l := limits{

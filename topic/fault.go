@@ -119,9 +119,9 @@ func (f *faults) tags(field string, tags []string) {
 	}
 }
 
-// policy checks a delivery policy, which may be nil. plain is true if only the content types of
-// what is JSON or text are allowed.
-func (f *faults) policy(field string, p policy.Delivery, request *policy.Request, plain bool) {
+// policy checks a delivery policy, which may be nil. Its content type is one that the profile
+// allows.
+func (f *faults) policy(field string, p policy.Delivery, request *policy.Request, profile policy.Profile) {
 	err := p.Validate()
 	for _, fault := range policy.Faults(err) {
 		f.field(field+"."+fault.Path, fault.Value, fault.Want)
@@ -132,12 +132,15 @@ func (f *faults) policy(field string, p policy.Delivery, request *policy.Request
 	if d := p.Delivery().Document; err == nil && d.Throttle != nil && d.Throttle.MaxReceivesPerSecond > maxThrottle {
 		f.field(field+".Throttle.MaxReceivesPerSecond", d.Throttle.MaxReceivesPerSecond, fmt.Sprintf("must be at most %d", maxThrottle))
 	}
-	if !plain || err != nil || request == nil || request.ContentType == "" {
+	if err != nil || request == nil || request.ContentType == "" {
 		return
 	}
-	base, _, _ := strings.Cut(request.ContentType, ";")
-	if base = strings.ToLower(strings.TrimSpace(base)); base != "application/json" && base != "text/plain" {
-		f.field(field+".Request.ContentType", request.ContentType, "must be application/json or text/plain without raw delivery, and of a topic")
+	if _, ok := profile.ContentType(request.ContentType); !ok {
+		want := "must be application/json or text/plain without raw delivery, and of a topic"
+		if profile == policy.ProfileSNSRaw {
+			want = "must be one that Amazon SNS allows for raw delivery"
+		}
+		f.field(field+".Request.ContentType", request.ContentType, want)
 	}
 }
 

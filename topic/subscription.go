@@ -183,7 +183,11 @@ func (s *Subscription) check(webhooks, confirms bool) error {
 		f.field("on_dead", s.OnDead, "must be empty, block or pass")
 	}
 	if s.Policy != nil {
-		f.policy("policy", *s.Policy, s.Policy.Request, !s.Raw)
+		profile := policy.ProfileSNS
+		if s.Raw {
+			profile = policy.ProfileSNSRaw
+		}
+		f.policy("policy", *s.Policy, s.Policy.Request, profile)
 		normal, err := normalForm(*s.Policy)
 		if err == nil {
 			s.Policy = &normal

@@ -85,7 +85,7 @@ func (p *Topic) check() error {
 	var f faults
 	f.name("name", p.Name)
 	if p.Policy != nil {
-		f.policy("policy", *p.Policy, p.Policy.Request, true)
+		f.policy("policy", *p.Policy, p.Policy.Request, policy.ProfileSNS)
 	}
 	if p.Keep < 0 || p.Keep > maxKeep {
 		f.field("keep", p.Keep, fmt.Sprintf("must be between 0 and %v", maxKeep))

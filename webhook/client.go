@@ -94,7 +94,7 @@ const (
 
 	// Connections that wait for the next request, to all endpoints together and to each
 	// host. Servers close theirs after 5 s to some minutes; a request that meets the end of
-	// its connection fails, since it is not sent a second time.
+	// its connection fails, unless the server cannot have taken it, see [again].
 	maxIdle, maxIdlePerHost = 100, 16
 	idleTimeout             = 30 * time.Second
 )
@@ -139,7 +139,7 @@ func newClient(o clientOptions) *client {
 		t.HTTP2, t.OnProxyConnectResponse = own.HTTP2, own.OnProxyConnectResponse
 	}
 	c.transport = t
-	c.http.Transport = &policyhttp.Transport{Transport: t}
+	c.http.Transport = &again{next: &policyhttp.Transport{Transport: t}}
 	if o.transport != nil {
 		c.http.Transport = o.transport
 	}

@@ -1,13 +1,10 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"mime"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -44,7 +41,7 @@ const (
 type message struct {
 	id   string
 	body []byte
-	// contentType is one of those that [policy.Request] may have. If empty, that of JSON.
+	// contentType is that of body. If empty, that of JSON.
 	contentType string
 	// header is sent beside that of the endpoint, which goes before it.
 	header map[string]string
@@ -84,9 +81,8 @@ func (c *client) buildRequest(ctx context.Context, m *message, to *target, attem
 	if len(f) > 0 {
 		return nil, f.err()
 	}
-	// A body of a type that net/http does not know has no GetBody. With one, and with no body
-	// at all, net/http sends some requests again by itself.
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url, io.NopCloser(bytes.NewReader(m.body)))
+	// A body of a type that net/http does not know has no GetBody, see [again].
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url, newBody(m.body))
 	if err != nil {
 		return nil, &errand.FieldError{Field: "endpoint.url", Value: len(to.url), Limit: "must be a URL"}
 	}
@@ -116,8 +112,8 @@ func (c *client) buildRequest(ctx context.Context, m *message, to *target, attem
 // contentType returns the type in effect, in its usual form.
 func contentType(to *target, m *message) string {
 	for _, s := range []string{to.contentType, m.contentType} {
-		if t, params, err := mime.ParseMediaType(s); err == nil {
-			return mime.FormatMediaType(t, params)
+		if normal, ok := policy.ProfileQueue.ContentType(s); ok {
+			return normal
 		}
 	}
 	return defaultContentType
@@ -156,7 +152,7 @@ func (f *faults) secrets(place string, secrets []Secret) {
 	}
 }
 
-// contentType checks a content type against the table of Amazon SNS for raw delivery.
+// contentType checks a content type, which may be any media type.
 func (f *faults) contentType(field, s string) {
 	if s == "" {
 		return
