@@ -10,8 +10,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode"
 
+	"github.com/errandq/errand/internal/argtag"
 	"github.com/errandq/errand/storage"
 )
 
@@ -130,20 +130,17 @@ func (s *secretFinder) fields(t reflect.Type, at string, secret bool) {
 	before := len(s.paths)
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if strings.ContainsFunc(name, notOfJSON) {
-			name = ""
-		}
-		secret := secret || isSecret(&f)
+		name, named := argtag.Name(&f)
+		secret := secret || argtag.Of(&f).Secret
 		switch inner := deref(f.Type); {
 		case f.Tag.Get("json") == "-":
-		case f.Anonymous && name == "" && inner.Kind() == reflect.Struct: // JSON has its fields as those of t
+		case f.Anonymous && !named && inner.Kind() == reflect.Struct: // JSON has its fields as those of t
 			s.fields(inner, at, secret)
 		case !f.IsExported() && (!f.Anonymous || inner.Kind() != reflect.Struct):
 		case secret:
-			s.paths = append(s.paths, below(at, cmp.Or(name, f.Name)))
+			s.paths = append(s.paths, below(at, name))
 		default:
-			s.find(f.Type, below(at, cmp.Or(name, f.Name)))
+			s.find(f.Type, below(at, name))
 		}
 	}
 	for i := before; i < len(s.paths) && s.again[t]; i++ { // the same at any depth
@@ -151,19 +148,11 @@ func (s *secretFinder) fields(t reflect.Type, at string, secret bool) {
 	}
 }
 
-// notOfJSON reports whether encoding/json refuses a name with this rune, and takes that of the field.
-func notOfJSON(r rune) bool {
-	return !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
-}
-
-func isSecret(f *reflect.StructField) bool { return f.Tag.Get("errand") == "secret" }
-
 // below returns the path of a name below another path.
 func below(at, name string) string { return strings.TrimPrefix(at+"."+name, ".") }
 
 // hasSecret reports whether a field with the tag can be reached from a type, or if open a value of
-// any type, whose fields may have it. It has seen those that are in seen. It panics for a tag that
-// would hide nothing.
+// any type, whose fields may have it. It has seen those that are in seen.
 func hasSecret(t reflect.Type, open bool, seen map[reflect.Type]bool) (has bool) {
 	if seen[t] {
 		return false
@@ -177,10 +166,7 @@ func hasSecret(t reflect.Type, open bool, seen map[reflect.Type]bool) (has bool)
 	case reflect.Struct:
 		for i := range t.NumField() {
 			f := t.Field(i)
-			if tag, ok := f.Tag.Lookup("errand"); ok && !isSecret(&f) {
-				panic(fmt.Sprintf("errand: Handle: the tag errand of field %s of %v must be \"secret\", not %q", f.Name, t, tag))
-			}
-			has = hasSecret(f.Type, open && (f.IsExported() || f.Anonymous), seen) || has || isSecret(&f)
+			has = hasSecret(f.Type, open && (f.IsExported() || f.Anonymous), seen) || has || argtag.Of(&f).Secret
 		}
 	}
 	return has

@@ -6,10 +6,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
+	"github.com/errandq/errand/internal/argtag"
 	"github.com/errandq/errand/storage"
 )
 
@@ -34,7 +37,8 @@ const (
 
 // DuplicateError is the error of [Fail]. ID is the job that holds the unique key; it is
 // zero if that is another job of the same call. Index is the place of the job in the
-// call. It unwraps to [ErrDuplicate].
+// call. Key is the unique key, as [Queue.ReleaseUnique] takes it. It unwraps to
+// [ErrDuplicate].
 type DuplicateError = storage.DuplicateError
 
 // OnConflict says what becomes of a job whose unique key another job holds. See
@@ -62,7 +66,8 @@ type OnConflict struct {
 	// like the new args it goes through Options.Middleware. Merge is not called if no job
 	// waits, and is called again if the job was changed or leased meanwhile. Enqueue calls
 	// it outside a transaction, EnqueueTx inside the caller's, where it must not enqueue by
-	// another one. EnqueueMany refuses it. If nil, the new args are taken.
+	// another one. EnqueueMany refuses it. If the result is too large, the error is a
+	// [MergeError]. If nil, the new args are taken.
 	Merge func(old, new Args) (Args, error)
 }
 
@@ -129,10 +134,10 @@ func (f *faults) noConflict(place string, u *Unique) {
 }
 
 // unique sets what the options say of the unique key.
-func (u *Unique) set(r *storage.NewJob) {
+func (u *Unique) set(r *storage.NewJob, of *argtag.Key) {
 	key := u.Key
 	if u.ByArgs {
-		key = argsKey(r.Args)
+		key = argsKey(r.Args, of)
 	}
 	r.Unique = uniqueKey(r.Kind, key)
 	if u.Forever {
@@ -145,18 +150,64 @@ func (u *Unique) set(r *storage.NewJob) {
 }
 
 // argsKey returns the unique key of args: a hash of their JSON without regard to spaces
-// and to the order of names.
-func argsKey(args []byte) string {
+// and to the order of names, or of the fields of it that make the key.
+func argsKey(args []byte, of *argtag.Key) string {
 	d := json.NewDecoder(bytes.NewReader(args))
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err == nil {
+		if of != nil {
+			v = of.Of(v)
+		}
 		if same, err := json.Marshal(v); err == nil {
 			args = same
 		}
 	}
 	sum := sha256.Sum256(args)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return storage.HashedKey + hex.EncodeToString(sum[:])
+}
+
+// keyOf returns the fields of args that make their unique key, or nil if all do.
+func (a *argsTypes) keyOf(args Args) *argtag.Key {
+	if t := reflect.TypeOf(args); t != nil && !isRaw(t) {
+		return a.of(t).key
+	}
+	return nil
+}
+
+// ownKey returns the unique key of a job without its kind, from the one that is stored.
+func ownKey(kind, stored string) string { return strings.TrimPrefix(stored, uniqueKey(kind, "")) }
+
+// shownKey returns ownKey for those who may not see the args: of a hash that has secret
+// fields in it only that it is one.
+func (a *argsTypes) shownKey(kind, stored string) string {
+	if stored == "" {
+		return ""
+	}
+	key := ownKey(kind, stored)
+	if !strings.HasPrefix(key, storage.HashedKey) {
+		return key
+	}
+	a.mu.Lock()
+	t := a.kinds[kind]
+	a.mu.Unlock()
+	if t != nil && a.of(t).secret {
+		return storage.HashedKey + "[hidden]"
+	}
+	return key
+}
+
+// tellKeys says in the answers to jobs, and in the error of a duplicate, which keys these have.
+func tellKeys(jobs []storage.NewJob, added []Enqueued, err error) {
+	for i := range added {
+		if j := &jobs[i]; j.Unique != "" {
+			added[i].Key = ownKey(j.Kind, j.Unique)
+		}
+	}
+	if held := (*DuplicateError)(nil); errors.As(err, &held) && held.Index < len(jobs) {
+		j := &jobs[held.Index]
+		held.Key = ownKey(j.Kind, j.Unique)
+	}
 }
 
 type writeFunc = func(context.Context, time.Time, []storage.NewJob) ([]Enqueued, error)
@@ -191,6 +242,9 @@ func (q *Queue) enqueueMerged(ctx context.Context, args Args, o *JobOptions, wri
 			return write(ctx, now, jobs)
 		})
 		all = more
+		if m.Old != nil {
+			err = q.unfit(&NewJob{args, o}, err)
+		}
 		e, err := first(added, err)
 		if err != nil || e.Unmerged == nil {
 			return e, err
@@ -226,6 +280,44 @@ func merged(merge func(old, new Args) (Args, error), stored []byte, args Args) (
 	return out, nil
 }
 
+// MergeError says that the args which a Merge has returned are too large for a job, see
+// [Options].MaxArgs. Nothing was written, and the job that waits is as it was. The new args may
+// be fit by themselves: enqueue them as a job of their own, with another unique key.
+type MergeError struct {
+	// Kind and Key are those of the job that waits.
+	Kind, Key string
+	// Size is how many bytes of JSON the args are, and Max how many they can be.
+	Size, Max int
+}
+
+// Error returns the key and the sizes in one line. It leaves out a key that is a hash of args.
+func (e *MergeError) Error() string {
+	key := ""
+	if !strings.HasPrefix(e.Key, storage.HashedKey) {
+		key = " for key " + quote(e.Key)
+	}
+	return fmt.Sprintf("errand: the args that Merge has made%s of kind %s are %d bytes of JSON, more than the %d of Options.MaxArgs: "+
+		"the waiting job is as it was; enqueue the new args with another key, or once that job has begun", key, e.Kind, e.Size, e.Max)
+}
+
+// unfit returns the error of an enqueue whose args a Merge has made of those of j: it is not the
+// caller's args that are at fault.
+func (q *Queue) unfit(j *NewJob, err error) error {
+	fault := (*FieldError)(nil)
+	if !errors.As(err, &fault) {
+		return err
+	}
+	if fault.most == 0 {
+		return &FieldError{Field: mergeField, Value: j.Args.Kind(), Limit: "must return args that can be enqueued", Err: err}
+	}
+	e := &MergeError{Kind: j.Args.Kind(), Key: j.Options.Unique.Key, Max: fault.most}
+	e.Size, _ = fault.Value.(int)
+	if j.Options.Unique.ByArgs {
+		e.Key = storage.HashedKey
+	}
+	return e
+}
+
 // argsLike decodes stored args into a value of the type of args.
 func argsLike(args Args, stored []byte) (Args, error) {
 	t := reflect.TypeOf(args)
@@ -247,7 +339,8 @@ func argsLike(args Args, stored []byte) (Args, error) {
 }
 
 // ReleaseUnique frees a unique key of a kind when the job that holds it has ended,
-// as if [Unique].Forever had not been set. If the job has ended already, the key
+// as if [Unique].Forever had not been set. key is the one of the options, or of [Enqueued],
+// [DuplicateError] or [JobInfo]. If the job has ended already, the key
 // is free at once and the zero ID is returned. Otherwise the ID of the job is
 // returned. ReleaseUnique returns [ErrNotFound] if no job holds the key.
 func (q *Queue) ReleaseUnique(ctx context.Context, kind, key string) (ID, error) {
@@ -258,4 +351,19 @@ func (q *Queue) ReleaseUnique(ctx context.Context, kind, key string) (ID, error)
 		return ID{}, err
 	}
 	return q.store.ReleaseUnique(ctx, uniqueKey(kind, key))
+}
+
+// ReleaseUniqueArgs is [Queue.ReleaseUnique] for the key that [Unique].ByArgs makes of args.
+func (q *Queue) ReleaseUniqueArgs(ctx context.Context, args Args) (ID, error) {
+	var f faults
+	if isNil(args) {
+		f.field("args", nil, "must not be nil")
+		return ID{}, f.err()
+	}
+	kind := f.kind("", args, &q.types)
+	b := f.args("args", args, q.opts.MaxArgs)
+	if err := f.err(); err != nil {
+		return ID{}, err
+	}
+	return q.store.ReleaseUnique(ctx, uniqueKey(kind, argsKey(b, q.types.keyOf(args))))
 }

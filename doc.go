@@ -24,7 +24,7 @@
 //   - To look: [Queue.Job], Jobs, Counts, Stats, Totals, Groups, Why, PolicyOf, Workers, Holds, Settings,
 //     Health, Clock, Version; events by [Queue.Subscribe].
 //   - To steer: [Queue.Pause], Resume, Paused, Hold, Release, Cancel, CancelTx, CancelAll, Change, RunNow,
-//     Delete, SkipHead, ReleaseUnique. Many jobs, in the background: [Queue.StartBulk], Bulks.
+//     Delete, SkipHead, ReleaseUnique, ReleaseUniqueArgs. Many jobs, in the background: [Queue.StartBulk], Bulks.
 //   - Dead letters: [Queue.DeadLetters]. Schedules: [Queue.Schedule], [Queue.Schedules].
 //   - The file: [Open], [New], [Queue.Backup], Compact, Close.
 //

@@ -179,7 +179,7 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 	}
 	q.checkOptions(f, options, o, &r)
 	if o.Unique != nil {
-		o.Unique.set(&r)
+		o.Unique.set(&r, q.types.keyOf(j.Args))
 		if place != "" && o.Unique.OnConflict.Merge != nil {
 			f.field(options+mergeField, "a function", notMany)
 		}

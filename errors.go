@@ -97,6 +97,8 @@ type FieldError struct {
 	// Job is which job of a call with several it is about, counted from 1; zero if the call has
 	// one, or if it is about none.
 	Job int
+
+	most int // of args that are too large how many bytes they can be; else 0
 }
 
 // Error returns field, value and limit in one line.

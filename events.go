@@ -35,9 +35,14 @@ type Event struct {
 	Due time.Time `json:"due,omitzero"`
 	// Used is 50, 70 or 90, for EventRetriesUsed.
 	Used int `json:"used,omitempty"`
+	// Key is the unique key of a job that was enqueued or replaced. A hash of args with secret
+	// fields in it is hidden.
+	Key string `json:"key,omitempty"`
 	// Duplicates are the jobs that held the unique keys of jobs of [Job.Then], which were not
 	// enqueued therefore; for EventDone.
 	Duplicates []ID `json:"duplicates,omitempty"`
+	// DuplicateKeys are the unique keys that Duplicates hold, in the same order, each as Key.
+	DuplicateKeys []string `json:"duplicate_keys,omitempty"`
 }
 
 // EventType says what has happened.
@@ -205,6 +210,7 @@ func (s *Subscription) tell(e *Event) {
 
 // events are the subscriptions of a queue. It implements [engine.Events].
 type events struct {
+	types  *argsTypes
 	mu     sync.Mutex
 	closed bool
 	all    atomic.Pointer[[]*Subscription] // replaced, never changed; nil: none
@@ -257,10 +263,15 @@ func (es *events) Wanted() bool { return es.all.Load() != nil }
 
 // Tell implements [engine.Events].
 func (es *events) Tell(e engine.Event) {
-	es.tell(Event{
+	told := Event{
 		Type: EventType(e.Type), At: e.At, ID: e.ID, Queue: e.Queue, Kind: e.Kind, Attempt: e.Attempt, Retry: e.Retry,
-		Reason: e.Reason, Error: e.Error, Due: e.Due, Used: e.Used, Duplicates: e.Duplicates,
-	})
+		Reason: e.Reason, Error: e.Error, Due: e.Due, Used: e.Used, Key: es.types.shownKey(e.Kind, e.Unique),
+	}
+	for _, d := range e.Duplicates {
+		told.Duplicates = append(told.Duplicates, d.ID)
+		told.DuplicateKeys = append(told.DuplicateKeys, es.types.shownKey(d.Kind, d.Unique))
+	}
+	es.tell(told)
 }
 
 func (es *events) tell(e Event) {
@@ -276,15 +287,16 @@ func (es *events) tellEnqueued(now time.Time, jobs []storage.NewJob, added []Enq
 	}
 	for i := range added {
 		j := &jobs[i]
+		key := es.types.shownKey(j.Kind, j.Unique)
 		if added[i].Replaced {
-			es.tell(Event{Type: EventReplaced, At: now, ID: added[i].ID, Queue: j.Queue, Kind: j.Kind})
+			es.tell(Event{Type: EventReplaced, At: now, ID: added[i].ID, Queue: j.Queue, Kind: j.Kind, Key: key})
 		}
 		if !added[i].Duplicate {
 			due := j.DueAt
 			if due.Before(now) {
 				due = now.Add(j.Delay)
 			}
-			es.tell(Event{Type: EventEnqueued, At: now, ID: added[i].ID, Queue: j.Queue, Kind: j.Kind, Due: due})
+			es.tell(Event{Type: EventEnqueued, At: now, ID: added[i].ID, Queue: j.Queue, Kind: j.Kind, Due: due, Key: key})
 		}
 	}
 }

@@ -2,6 +2,7 @@ package errand_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -104,4 +105,38 @@ func ExampleOnConflict_debounce() {
 	fmt.Println("the same job:", save().ID == first.ID, "-", must(q.Job(ctx, first.ID)).State)
 	// Output:
 	// the same job: true - scheduled
+}
+
+// Once the collected edits do not fit into one job any more, those that follow go into a second.
+func ExampleMergeError() {
+	ctx := context.Background()
+	q, remove := tempQueue(&errand.Options{MaxArgs: 100})
+	defer remove()
+	collected := func(part int) *errand.JobOptions {
+		return &errand.JobOptions{Unique: &errand.Unique{
+			Key: fmt.Sprint("document 17, part ", part),
+			OnConflict: errand.OnConflict{Mode: errand.After, Merge: func(old, new errand.Args) (errand.Args, error) {
+				o, n := old.(Edits), new.(Edits)
+				return Edits{n.Document, slices.Concat(o.Log, n.Log)}, nil
+			}},
+		}}
+	}
+	save := func(edit Edits) error {
+		for part := 1; ; part++ {
+			_, err := q.Enqueue(ctx, edit, collected(part))
+			if full := (*errand.MergeError)(nil); !errors.As(err, &full) {
+				return err
+			}
+		}
+	}
+	for n := range 5 {
+		check(save(Edits{17, []string{fmt.Sprint("a line that is long, number ", n)}}))
+	}
+	for _, job := range must(q.Jobs(ctx, errand.JobFilter{}, nil)).Jobs {
+		fmt.Printf("%s: %s\n", job.Unique, must(q.Job(ctx, job.ID)).Args)
+	}
+	// Output:
+	// document 17, part 1: {"Document":17,"Log":["a line that is long, number 0","a line that is long, number 1"]}
+	// document 17, part 2: {"Document":17,"Log":["a line that is long, number 2","a line that is long, number 3"]}
+	// document 17, part 3: {"Document":17,"Log":["a line that is long, number 4"]}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/errandq/errand/internal/argtag"
 	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
@@ -29,6 +30,9 @@ type Args interface {
 	// holds may have the tag too: in a type that has it somewhere, all of that is hidden, and
 	// the error of args that do not decode says only where. In the file the value is as any
 	// other.
+	//
+	// The tag `errand:"unique"` names the fields that make the key of [Unique].ByArgs, see
+	// there. A field has both tags as `errand:"unique,secret"`.
 	Kind() string
 }
 
@@ -45,6 +49,9 @@ type argsType struct {
 	taken  reflect.Type // another type that has this kind, or nil
 	hidden bool         // JSON sees none of its fields
 	misfit bool         // it has a JobDefaults that does not count
+	key    *argtag.Key  // of its fields with the tag unique; nil: none has it
+	secret bool         // its unique key is made of secret fields, too
+	tags   error        // what is wrong with its tags
 }
 
 // of returns the description of a type, which must not be an interface.
@@ -55,6 +62,12 @@ func (a *argsTypes) of(t reflect.Type) *argsType {
 	x := &argsType{kind: zeroKind(t), hidden: !implements(t, marshalers) && hidesAll(t)}
 	if _, ok := reflect.PointerTo(deref(t)).MethodByName("JobDefaults"); ok {
 		x.misfit = !t.Implements(reflect.TypeFor[JobDefaulter]())
+	}
+	if x.tags = argtag.Check(t); x.tags == nil {
+		x.key, x.tags = argtag.KeyOf(t)
+	}
+	if x.secret = hasSecret(t, false, map[reflect.Type]bool{}); x.key != nil {
+		x.secret = x.key.Secret
 	}
 	if base := deref(t); checkName("kind", x.kind) == nil {
 		a.mu.Lock()
@@ -190,7 +203,7 @@ func ParseID(s string) (ID, error) {
 
 // Enqueued is the result of an enqueue. ID names the job. If Duplicate is true nothing was
 // added, and ID names the job that holds the unique key; if Gone is true too, that job
-// has been deleted. If Duplicate and Replaced are true, that job does now what the new one
+// has been deleted. Key is the unique key, also of ByArgs, as [Queue.ReleaseUnique] takes it. If Duplicate and Replaced are true, that job does now what the new one
 // was to do, see [OnConflict].
 type Enqueued = storage.Enqueued
 
@@ -299,7 +312,11 @@ type Unique struct {
 	// Key must not be empty; at most 1,024 bytes of UTF-8.
 	Key string
 	// ByArgs is true if the key is a hash of the args, as JSON without regard to spaces and
-	// to the order of names. Key is empty then.
+	// to the order of names. Key is empty then. A new field makes another key of each job. If
+	// fields of the type have the tag `errand:"unique"`, at any depth, the hash is of these
+	// alone, and other fields can come and go. A field with the tag counts whole. Of lists and
+	// maps with such fields all elements and all keys count. To put the tag on all fields that
+	// there are changes no key. [RawArgs] have no tags: all of their JSON counts.
 	ByArgs bool
 	// Forever holds the key until [Queue.ReleaseUnique], also after the job has
 	// ended. If false, the key is free again when the job is finished or dead.

@@ -332,7 +332,7 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 		Attempt: r.Attempt, Retry: r.Retry, Crashes: r.Crashes, Snoozes: r.Snoozes,
 		CreatedAt: r.CreatedAt, DueAt: r.DueAt, EndedAt: r.EndedAt, Timeout: r.Timeout,
 		StartBy: r.StartBy, Deadline: r.Deadline, OnExpire: r.OnExpire,
-		Unique: strings.TrimPrefix(r.Unique, uniqueKey(r.Kind, "")), Cancelling: r.Cancelling,
+		Unique: ownKey(r.Kind, r.Unique), Cancelling: r.Cancelling,
 		Group: r.Group, Reason: r.Reason, Error: r.Error, Unreached: r.Unreached, Args: r.Args, Tags: r.Tags, History: r.History,
 		Checkpoint: r.Checkpoint, Result: r.Result, Progress: r.Progress,
 	}

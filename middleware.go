@@ -169,6 +169,7 @@ func (q *Queue) pass(ctx context.Context, jobs []NewJob, place func(int) string,
 		return nil, nil, err
 	}
 	added, err = write(ctx, now, records)
+	tellKeys(records, added, err)
 	return added, all, err
 }
 

@@ -318,6 +318,7 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 	if len(o.Middleware) > 0 {
 		q.entry = through(o.Middleware, take)
 	}
+	q.events.types = &q.types
 	q.tellEvicted()
 	for name, settings := range o.Queues {
 		q.limits.budget(owner{queue: name}, settings.Budget)

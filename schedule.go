@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/errandq/errand/internal/clock"
@@ -341,7 +340,7 @@ func scheduleInfo(f *faults, s *storage.ScheduleRecord, now time.Time) ScheduleI
 	}
 	if s.Job.Unique != "" {
 		info.Options.Unique = &Unique{
-			Key:     strings.TrimPrefix(s.Job.Unique, uniqueKey(s.Job.Kind, "")),
+			Key:     ownKey(s.Job.Kind, s.Job.Unique),
 			Forever: s.Job.UniqueScope == storage.UniqueForever,
 		}
 	}

@@ -161,7 +161,7 @@ func (s *Schedules) Run(ctx context.Context, name string) (e Enqueued, err error
 			return false, err
 		}
 		tick := fired[0].Ticks[0]
-		e = Enqueued{ID: tick.ID, Duplicate: tick.Taken == TickDuplicate}
+		e = Enqueued{ID: tick.ID, Duplicate: tick.Taken == TickDuplicate, Key: ownKey(job.Kind, job.Unique)}
 		return true, nil
 	})
 	return e, err

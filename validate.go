@@ -288,6 +288,8 @@ func (f *faults) kind(place string, args Args, types *argsTypes) string {
 		f.field(place+"kind", kind, fmt.Sprintf("must be of one type: %v has it, and %v", x.taken, deref(t)))
 	case x.hidden:
 		f.field(place+"args", t.String(), hiddenLimit)
+	case x.tags != nil:
+		f.field(place+"args", t.String(), x.tags.Error())
 	case x.misfit:
 		f.field(fmt.Sprintf("%sjob_defaults[%q]", place, kind), t.String(), "must have the method JobDefaults() errand.JobOptions, and not on its pointer alone")
 	}
@@ -299,7 +301,7 @@ func (f *faults) args(field string, args Args, limit int) []byte {
 	b := f.json(field, args)
 	switch {
 	case len(b) > limit:
-		f.field(field, len(b), fmt.Sprintf("must be at most %d bytes of JSON", limit))
+		f.add(&FieldError{Field: field, Value: len(b), Limit: fmt.Sprintf("must be at most %d bytes of JSON", limit), most: limit})
 	case !utf8.Valid(b):
 		f.field(field, fmt.Sprintf("%T", args), "must marshal to valid UTF-8")
 	case bytes.Contains(b, []byte(`\ufffd`)):

@@ -53,7 +53,7 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 //
 // Handle panics on misuse: a nil fn, a malformed kind, a kind that has a handler already
 // or belongs to another type, a type A with fields that JSON does not see or with another
-// tag errand than "secret", bad options, or a call after Run.
+// tag errand than [Args] has, bad options, or a call after Run.
 func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, o ...HandlerOptions) {
 	kind := w.kindOf(reflect.TypeFor[A]())
 	if fn == nil {
@@ -97,6 +97,8 @@ func (w *Worker) kindOf(t reflect.Type) string {
 		panic(fmt.Sprintf("errand: Handle %q: the kind must be of one type: %v has it, and %v", x.kind, x.taken, deref(t)))
 	case x.hidden && !implements(reflect.PointerTo(deref(t)), slices.Concat(marshalers, unmarshalers)):
 		panic(fmt.Sprintf("errand: Handle %q: %v %s", x.kind, t, hiddenLimit))
+	case x.tags != nil:
+		panic(fmt.Sprintf("errand: Handle %q: %v", x.kind, x.tags))
 	}
 	return x.kind
 }

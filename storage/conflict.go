@@ -1,6 +1,10 @@
 package storage
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // ConflictMode says what Enqueue does if the unique key of a job is held, see [Conflict].
 type ConflictMode uint8
@@ -96,10 +100,29 @@ type DuplicateError struct {
 	Index int  // of the job in the call
 	ID    ID   // of the holder
 	Gone  bool // as in [Enqueued]
+	// Key is the unique key, without the kind. Package errand sets it, and a Store leaves it
+	// empty.
+	Key string
 }
 
-// Error names the holder.
-func (e *DuplicateError) Error() string { return ErrDuplicate.Error() + " by job " + e.ID.String() }
+// Error names the holder and the key. It leaves out a key that is a hash of args.
+func (e *DuplicateError) Error() string {
+	s := ErrDuplicate.Error() + " by job " + e.ID.String()
+	if e.ID.IsZero() {
+		s = ErrDuplicate.Error() + " by another job of the call"
+	}
+	if e.Gone {
+		s += ", which was deleted since"
+	}
+	if e.Key != "" && !strings.HasPrefix(e.Key, HashedKey) {
+		s += fmt.Sprintf(": %.100q", e.Key)
+	}
+	return s
+}
+
+// HashedKey is what a unique key begins with that is a hash of args. Who may not see the args does
+// not see the rest of the key, as it can be found by trying.
+const HashedKey = "sha256:"
 
 // Unwrap returns [ErrDuplicate].
 func (e *DuplicateError) Unwrap() error { return ErrDuplicate }

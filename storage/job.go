@@ -110,6 +110,9 @@ type Enqueued struct {
 	// Replaced is true of a duplicate that has changed the job that ID names, see
 	// [Conflict].
 	Replaced bool `json:"replaced,omitempty"`
+	// Key is the unique key that the job was to have, without its kind; empty if none. Package
+	// errand sets it, and a Store leaves it empty.
+	Key string `json:"key,omitempty"`
 	// Unmerged is not nil if the job was refused because of its [Merge], so that it has to
 	// be made anew. Package errand does that itself, and never returns one.
 	Unmerged *Unmerged `json:"-"`

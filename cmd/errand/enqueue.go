@@ -208,7 +208,8 @@ func (t *tool) tellAdded(line int, e queue.Enqueued) error {
 		ID        queue.ID `json:"id"`
 		Duplicate bool     `json:"duplicate"`
 		Replaced  bool     `json:"replaced,omitempty"`
-	}{line, e.ID, e.Duplicate, e.Replaced}, "")
+		Key       string   `json:"key,omitempty"`
+	}{line, e.ID, e.Duplicate, e.Replaced, e.Key}, "")
 }
 
 // withKey returns the options of a job whose unique key is in a field of its args.

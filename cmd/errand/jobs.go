@@ -17,7 +17,7 @@ func jobsCommand(t *tool) *cobra.Command {
 named by its ID, or by the first characters of it, four or more, if no other job has
 an ID that begins so.`,
 		jobListCommand(t), jobShowCommand(t), jobWhyCommand(t), jobWaitCommand(t), enqueueCommand(t), jobRunCommand(t),
-		jobRescheduleCommand(t), jobEditCommand(t), jobCancelCommand(t), jobRemoveCommand(t))
+		jobRescheduleCommand(t), jobEditCommand(t), jobCancelCommand(t), jobRemoveCommand(t), jobReleaseKeyCommand(t))
 }
 
 func jobListCommand(t *tool) *cobra.Command {

@@ -52,6 +52,9 @@ func TestVerbs_Examples(t *testing.T) {
 	if status, _, errs := errand(t, "", "queues", "hold", filepath.Join(whole, "jobs.db"), "mail", "--reason", "provider"); status != 0 {
 		t.Fatal(errs)
 	}
+	if status, _, errs := errand(t, "", "jobs", "enqueue", filepath.Join(whole, "jobs.db"), "--kind", "send", "--queue", "orders", "--unique", "order 17"); status != 0 {
+		t.Fatal(errs)
+	}
 	policy, err := os.ReadFile(filepath.Join("testdata", "subscription.json"))
 	if err != nil {
 		t.Fatal(err)

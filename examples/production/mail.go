@@ -92,6 +92,8 @@ func routes(q *errand.Queue) http.Handler {
 // httpStatus says whose fault an error is, and whether to try again.
 func httpStatus(err error) int {
 	switch {
+	case errors.As(err, new(*errand.MergeError)):
+		return http.StatusServiceUnavailable // until the waiting job has begun
 	case errors.Is(err, errand.ErrInvalid):
 		return http.StatusBadRequest
 	case errors.Is(err, errand.ErrFull), errors.Is(err, errand.ErrQueueFull), errors.Is(err, errand.ErrBusy):

@@ -26,7 +26,14 @@ type Event struct {
 	Reason, Error  string
 	Due            time.Time
 	Used           int
-	Duplicates     []storage.ID
+	Unique         string // the key as the job has it
+	Duplicates     []Duplicate
+}
+
+// Duplicate is a job that was not enqueued, as another one, ID, held its unique key.
+type Duplicate struct {
+	ID           storage.ID
+	Kind, Unique string
 }
 
 // The types of events that come from here. Those of outcomes are the names of these but
@@ -141,7 +148,7 @@ func (l *loop) tellFired(p *plan, ticks []storage.Tick) {
 	}
 	for _, t := range ticks {
 		if t.Taken == storage.TickFired {
-			l.cfg.Events.Tell(Event{Type: EventEnqueued, At: l.clock(), ID: t.ID, Queue: p.Job.Queue, Kind: p.Job.Kind, Due: t.At})
+			l.cfg.Events.Tell(Event{Type: EventEnqueued, At: l.clock(), ID: t.ID, Queue: p.Job.Queue, Kind: p.Job.Kind, Due: t.At, Unique: p.Job.Unique})
 		}
 	}
 }

@@ -99,15 +99,15 @@ func (a *Attempt) Context() context.Context { return a.of.ctx }
 
 // tellFollowed tells of jobs that were enqueued with the end of another. It returns the holders
 // of the unique keys of those that were not.
-func (l *loop) tellFollowed(then []storage.NewJob, added []storage.Enqueued, now time.Time) (held []storage.ID) {
+func (l *loop) tellFollowed(then []storage.NewJob, added []storage.Enqueued, now time.Time) (held []Duplicate) {
 	for i, e := range added {
 		j := &then[i] // the store gives an answer to each
-		told := Event{Type: EventEnqueued, At: now, ID: e.ID, Queue: j.Queue, Kind: j.Kind, Due: j.DueAt}
+		told := Event{Type: EventEnqueued, At: now, ID: e.ID, Queue: j.Queue, Kind: j.Kind, Due: j.DueAt, Unique: j.Unique}
 		switch {
 		case e.Replaced:
 			told.Type = EventReplaced
 		case e.Duplicate:
-			held = append(held, e.ID)
+			held = append(held, Duplicate{e.ID, j.Kind, j.Unique})
 			continue
 		case j.DueAt.Before(now):
 			told.Due = now.Add(j.Delay)

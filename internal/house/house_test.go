@@ -45,7 +45,7 @@ func TestHouse_dependencies(t *testing.T) {
 		"modernc.org/libc", "modernc.org/mathutil", "modernc.org/memory", "github.com/dustin/go-humanize",
 		"github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft", "golang.org/x/sys",
 	}
-	own := []string{"", "/internal/clock", "/internal/door", "/internal/engine", "/internal/logs", "/internal/schedule", "/internal/seconds", "/migrations", "/policy",
+	own := []string{"", "/internal/argtag", "/internal/clock", "/internal/door", "/internal/engine", "/internal/logs", "/internal/schedule", "/internal/seconds", "/migrations", "/policy",
 		"/storage", "/storage/internal/rules", "/storage/sqlite", "/storage/sqlite/internal/host"}
 	deps := goList(t, "-deps", ".")
 	if len(deps) < 50 {
@@ -76,6 +76,7 @@ func TestHouse_directions(t *testing.T) {
 		"topic":             {module, "internal/door", "internal/remember", "internal/seconds", "policy", "storage", "webhook", "topic/filter"},
 		"migrations":        {},
 		"internal/engine":   {"internal/clock", "internal/logs", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
+		"internal/argtag":   {},
 		"internal/clock":    {},
 		"internal/door":     {"storage"},
 		"internal/logs":     {},
@@ -96,7 +97,7 @@ func TestHouse_directions(t *testing.T) {
 		"webhook":                      {module, "gate", "internal/door", "internal/remember", "internal/seconds", "policy", "policy/policyhttp", "storage"},
 		// other modules of stores are a matter of the test above
 		"storage/storagetest": {"storage"},
-		".":                   {"internal/clock", "internal/door", "internal/engine", "internal/logs", "internal/schedule", "internal/seconds", "policy", "storage", "storage/sqlite"},
+		".":                   {"internal/argtag", "internal/clock", "internal/door", "internal/engine", "internal/logs", "internal/schedule", "internal/seconds", "policy", "storage", "storage/sqlite"},
 	} {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "./"+dir).Output()
 		if err != nil {

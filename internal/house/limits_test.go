@@ -30,6 +30,7 @@ var added = []struct {
 	{what: "Queue.Version", names: 1},
 	{what: "the tag secret of args", words: 51},
 	{what: "docs/dashboard.md, errand dashboard, WorkerInfo.Serves, WorkerLimit.Includes, JobInfo.Coming", names: 3, pages: 1, words: 667, rows: 15},
+	{what: "Queue.ReleaseUniqueArgs, MergeError, the tag unique of args", names: 3, words: 67, rows: 1},
 	{what: "storage/postgres in docs/architecture.md", words: 42},
 }
 
