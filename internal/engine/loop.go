@@ -76,7 +76,6 @@ func (l *loop) run() {
 		select {
 		case a := <-l.runners.ended:
 			l.end(a)
-			l.drain()
 		case apply := <-l.exchanges.answers:
 			l.answered(&l.exchanges, apply)
 		case apply := <-l.side.answers:
@@ -119,8 +118,10 @@ func (l *loop) drain() {
 }
 
 // step does all that can be done at now, and sets the alarm for what can be
-// done later. It reports whether there is anything to wait for.
+// done later. It reports whether there is anything to wait for. Before an attempt starts,
+// those that have ended are taken back: they may have been reason to hold its lane.
 func (l *loop) step(now time.Time) bool {
+	l.drain()
 	if reached(l.watch.lookAt, now) {
 		l.look(now)
 	}
