@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
@@ -34,6 +35,9 @@ type BatchOptions struct {
 	// count for Min. Jobs without a group are in calls of their own. If false, a call has
 	// the first of many groups.
 	ByGroup bool
+	// Whole is true if no call may be repeated in parts. All jobs of a call that fails with a
+	// permanent error are dead then.
+	Whole bool
 }
 
 // mostBatched is how many jobs a call has at most, so that no transaction takes long.
@@ -70,14 +74,15 @@ func (e BatchError) Error() string {
 	return text
 }
 
-// batchVerdict returns the verdict of a job in what the handler of a batch returned.
-func batchVerdict(err error, id ID) error {
+// batchVerdict returns the verdict of a job in what the handler of a batch returned, and whether
+// that is about all jobs of the call.
+func batchVerdict(err error, id ID) (shared bool, verdict error) {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		if all, ok := e.(BatchError); ok { //nolint:errorlint // errors.As would find it in errors.Join
-			return all[id]
+			return false, all[id]
 		}
 	}
-	return err
+	return err != nil, err
 }
 
 // HandleMany registers fn as the handler of the jobs whose args are of type A, as [Handle]
@@ -90,6 +95,15 @@ func batchVerdict(err error, id ID) error {
 // failed. Each job keeps its own lease, attempt, retries and history, so that only what
 // has failed is tried again. A job whose args do not decode fails alone, and is not
 // passed to fn.
+//
+// A permanent error of a call of several jobs, by [Permanent] or by the rules of
+// [HandlerOptions], does not say which of them is to blame. So the call is repeated in parts:
+// fn is called with the first half of the jobs, then with the second, and so on, down to one
+// job. Only a job that fails alone is dead. All these calls are one attempt of a job, and each
+// has its own timeout and way through the middleware. A job is in no further call if it was
+// completed, see [Job.Finish], or cancelled. What the failed call has said by [Job.Then] and
+// [Job.SetResult] is dropped. If all parts of a call pass, it had too many jobs: calls have
+// fewer for an hour. If fn must not get a job twice in an attempt, set [BatchOptions].Whole.
 //
 // A call counts as one for Concurrency; each job counts for the throttle of a policy. A
 // call has the shortest timeout of its jobs. ctx ends when all of them must end. fn is
@@ -118,7 +132,7 @@ func HandleMany[A Args](w *Worker, fn func(ctx context.Context, jobs []*Job[A]) 
 	m := &many[A]{worker: w, fn: fn}
 	w.register(kind, o, func(h *engine.Handler, all []Middleware) {
 		handler(w, m.last)(h, all)
-		h.Batch = &engine.Batch{Max: b.Max, MaxBytes: b.MaxBytes, Min: b.Min, Wait: b.Wait, ByGroup: b.ByGroup, Run: m.run}
+		h.Batch = &engine.Batch{Max: b.Max, MaxBytes: b.MaxBytes, Min: b.Min, Wait: b.Wait, ByGroup: b.ByGroup, Whole: b.Whole, Run: m.run}
 		if len(all) > 0 {
 			way := h.Run
 			h.Batch.Run = func(ctx context.Context, items []engine.Item) { m.gather(ctx, items, way) }
@@ -161,14 +175,21 @@ type many[A Args] struct {
 // last is the end of the way of one job. Beside others it waits for them.
 func (m *many[A]) last(ctx context.Context, job *Job[A]) error {
 	id := job.ID
-	if w, ok := ctx.Value(wayKey{}).(*way[A]); ok && w.arrive(job) {
+	w, beside := ctx.Value(wayKey{}).(*way[A])
+	if beside && w.arrive(job) {
 		<-w.of.done
 		if w.of.most <= w.n {
 			return engine.ErrBehind
 		}
-		return batchVerdict(w.of.err, id)
+		shared, err := batchVerdict(w.of.err, id)
+		w.shared.Store(shared)
+		return err
 	}
-	return batchVerdict(m.fn(ctx, []*Job[A]{job}), id)
+	if beside {
+		w.shared.Store(false)
+	}
+	_, err := batchVerdict(m.fn(ctx, []*Job[A]{job}), id)
+	return err
 }
 
 // run runs jobs without middleware.
@@ -194,7 +215,7 @@ func (m *many[A]) run(ctx context.Context, items []engine.Item) {
 	}
 	err := m.fn(ctx, jobs)
 	for _, i := range live {
-		i.Err = batchVerdict(err, i.Job.ID)
+		i.Shared, i.Err = batchVerdict(err, i.Job.ID)
 	}
 }
 
@@ -215,6 +236,8 @@ type way[A Args] struct {
 	of   *gathering[A]
 	n    int  // of gathering.jobs
 	over bool // it has come to its end, or to nothing
+	// shared: the last error that it met is that of the call.
+	shared atomic.Bool
 }
 
 type wayKey struct{}
@@ -248,6 +271,7 @@ func (m *many[A]) gather(ctx context.Context, items []engine.Item, run func(cont
 		ways.Go(func() {
 			w := &way[A]{of: g, n: i}
 			defer w.arrive(nil)
+			defer func() { items[i].Shared = w.shared.Load() }()
 			caught(&items[i], func(ctx context.Context) error { return run(context.WithValue(ctx, wayKey{}, w), items[i].Job) })
 		})
 	}

@@ -43,7 +43,7 @@ func ExampleHandleMany() {
 		}
 		answers, err := upload(ctx, readings)
 		if err != nil {
-			return err // all are tried again
+			return err // all are tried again; if it is permanent, in halves
 		}
 		failed := errand.BatchError{}
 		for i, job := range jobs {

@@ -76,8 +76,11 @@ func (r *runners) forgetGone() {
 	}
 }
 
-// counted returns how long an attempt had a runner's place.
+// counted returns how long an attempt had a runner's place in its last call.
 func (a *attempt) counted() time.Duration {
+	if a.batch != nil {
+		return a.batch.took
+	}
 	if d := a.handler.countsFor(); d > 0 {
 		return min(a.took, d)
 	}

@@ -51,6 +51,8 @@ type holding struct {
 	gone   bool      // it is not in leases.held any more
 	safe   time.Time // it is held for certain until then
 	leased time.Time // it was asked for
+	again  bool      // its handler was called under the lease, in a call that has failed for good
+	next   *attempt  // has the lease in its place, for another call; nil: none
 }
 
 // payment is what an attempt was granted before it started.
@@ -78,6 +80,8 @@ type result struct {
 	completed bool   // the handler has completed the job; the verdict says the same
 	ignored   string // what it has returned all the same
 	open      bool   // it may have: its transaction may be open
+	shared    bool   // what the handler has returned is about all jobs of its call
+	place     []byte // a checkpoint that was kept by a call that has failed for good; nil: none
 }
 
 // verdict is how an attempt ended: the judgement of what the handler returned and

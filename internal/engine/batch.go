@@ -28,6 +28,8 @@ type Batch struct {
 	Wait time.Duration
 	// ByGroup has a call have jobs of one group only, or of none, and in order.
 	ByGroup bool
+	// Whole has no call made again in parts.
+	Whole bool
 	// Run runs the jobs of all items, and sets their errors. ctx ends when all must end.
 	Run func(ctx context.Context, items []Item)
 }
@@ -37,19 +39,25 @@ type Item struct {
 	Ctx context.Context // ends when the job must end
 	Job *storage.Leased
 	Err error // as a handler returns it
+	// Shared: Err is that of the call, and not of this job alone.
+	Shared bool
 	// Stack is that of a panic of which Err is the text; else empty.
 	Stack string
 }
 
-// batch is the attempts of one call. It belongs to the loop as they do.
+// batch is the attempts of one call, or of several that are made one after the other. It
+// belongs to the loop as they do.
 type batch struct {
-	all    []*attempt // the first stands for all where the call counts
-	held   int        // leases
-	ended  int        // attempts whose contexts the loop has cancelled
+	part          // of the call that runs or comes next; the first stands for all where the batch counts
+	later  []part // the next one comes last
+	held   int    // leases
+	sizing *sizing
+	ended  int // attempts of the call whose contexts the loop has cancelled
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	done   bool // a job of it is done
-	astray bool // that it could not reach the other side was noted
+	took   time.Duration // the call
+	done   bool          // a job of the call is done
+	astray bool          // that it could not reach the other side was noted
 	// ordered: its attempts are members of a group that runs in order. None may overtake
 	// another.
 	ordered bool
@@ -61,6 +69,9 @@ func (s *source) perCall() int {
 		return 1
 	}
 	n := s.batch.Max
+	if s.sizing.known() {
+		n = min(n, s.sizing.passed)
+	}
 	if s.batch.MaxBytes > 0 && s.weight > 0 {
 		n = max(min(n, s.batch.MaxBytes/s.weight), 1)
 	}
@@ -100,15 +111,21 @@ func (l *loop) admitMany(all []*attempt, sent time.Time) {
 			all = others
 			continue
 		}
-		calls := (len(own) + from.batch.Max - 1) / from.batch.Max
-		size := (len(own) + calls - 1) / calls
+		size := evenly(len(own), from.batch.Max)
 		for len(own) > 0 {
-			n := from.batch.fit(own[:min(size, len(own))])
-			l.admitBatch(own[:n:n], sent)
+			b := &batch{sizing: from.sizing}
+			n := from.batch.fit(own[:min(size, b.takes(len(own)))])
+			l.admitBatch(b, own[:n:n], sent)
 			own = own[n:]
 		}
 		all = others
 	}
+}
+
+// evenly returns how many of n jobs each call has, if it may have up to most.
+func evenly(n, most int) int {
+	calls := (n + most - 1) / most
+	return (n + calls - 1) / calls
 }
 
 // fit returns how many of the first attempts one call takes.
@@ -124,14 +141,14 @@ func (b *Batch) fit(all []*attempt) int {
 
 // admitBatch has attempts wait for a runner together, unless their bounds leave no
 // room: there may be more batches than were asked for, since jobs were heavier.
-func (l *loop) admitBatch(all []*attempt, sent time.Time) {
+func (l *loop) admitBatch(b *batch, all []*attempt, sent time.Time) {
 	if all[0].from.left() == 0 {
 		for _, a := range all {
 			l.giveBack(a, time.Time{})
 		}
 		return
 	}
-	b := &batch{all: all, ordered: inOrder(all)}
+	b.all, b.ordered = all, inOrder(all)
 	for _, a := range all {
 		a.batch = b
 		l.leases.hold(a, sent, l.cfg.LeaseDuration)
@@ -152,12 +169,23 @@ func (a *attempt) occupy(n int) {
 	a.from.held(a.job.Queue, min(b.held, 1)-was)
 }
 
-// members returns the attempts that a stands for.
-func (a *attempt) members() []*attempt {
+// together returns the attempts of which a stands for the call.
+func (a *attempt) together() []*attempt {
 	if a.batch == nil {
 		return []*attempt{a}
 	}
 	return slices.Clone(a.batch.all)
+}
+
+// members returns the attempts that a stands for.
+func (a *attempt) members() []*attempt {
+	all := a.together()
+	if a.batch != nil {
+		for _, p := range slices.Backward(a.batch.later) {
+			all = append(all, p.all...)
+		}
+	}
+	return all
 }
 
 // leads reports whether a stands for its call.
@@ -168,8 +196,8 @@ func (a *attempt) leads() bool { return a.batch == nil || a.batch.all[0] == a }
 func (l *loop) leave(a *attempt) {
 	i := slices.Index(l.ready.waiting, a)
 	if b := a.batch; b != nil {
-		b.all = slices.DeleteFunc(b.all, func(o *attempt) bool { return o == a })
-		if i >= 0 && len(b.all) > 0 {
+		b.drop(a)
+		if i >= 0 && b.next() {
 			l.ready.waiting[i] = b.all[0]
 			return
 		}
@@ -179,9 +207,21 @@ func (l *loop) leave(a *attempt) {
 	}
 }
 
-// startBatch hands a batch to a runner, but for retries for which the budget is empty.
-// The shortest timeout of its jobs is that of the call.
+// startBatch hands the next call of a batch to a runner. It reports whether there is one.
 func (l *loop) startBatch(b *batch, now time.Time) bool {
+	for b.next() {
+		b.cut()
+		if l.payAll(b, now) {
+			l.startCall(b, now)
+			return true
+		}
+	}
+	return false
+}
+
+// payAll pays for a call, but for retries for which the budget is empty. It reports whether
+// any job is left.
+func (l *loop) payAll(b *batch, now time.Time) bool {
 	behind := false // one that goes back
 	b.all = slices.DeleteFunc(b.all, func(a *attempt) bool {
 		a.handler = l.cfg.Handlers[a.job.Kind]
@@ -194,9 +234,16 @@ func (l *loop) startBatch(b *batch, now time.Time) bool {
 		behind = b.ordered && !paid
 		return !paid
 	})
-	if len(b.all) == 0 {
-		return false
+	if behind {
+		l.giveBackLater(b)
 	}
+	return len(b.all) > 0
+}
+
+// startCall hands a call that was paid for to a runner. The shortest timeout of its jobs is
+// that of the call.
+func (l *loop) startCall(b *batch, now time.Time) {
+	b.ended, b.done, b.astray = 0, false, false
 	var timeout time.Duration
 	for _, a := range b.all {
 		if t := l.bound(a.job, cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout)); t > 0 && (timeout == 0 || t < timeout) {
@@ -223,7 +270,6 @@ func (l *loop) startBatch(b *batch, now time.Time) bool {
 	for _, a := range b.all {
 		a.running = true
 	}
-	return true
 }
 
 // cancelled notes that the context of one attempt has ended, and ends that of the call
@@ -260,6 +306,9 @@ func (b *batch) run(r *runners) {
 	}
 	defer func() {
 		defer b.cancel(nil)
+		for _, a := range live {
+			defer a.readPlace()
+		}
 		for _, a := range slices.Backward(live) {
 			defer a.handled() // all of them, also if a function of AfterEnqueue ends the goroutine
 		}
@@ -270,12 +319,14 @@ func (b *batch) run(r *runners) {
 	held := r.holds.since(live[0].heeded, live[0].job.Queue, live[0].job.Kind) // the lane of all
 	inTime := make([]*attempt, 0, len(live))
 	for _, a := range live {
-		if a.unread = held; held || pastWindow(a.job, cfg.Clock) {
+		if a.unread = held; held || !a.again && pastWindow(a.job, cfg.Clock) {
 			a.verdict = verdict{kind: verdictUnstarted}
 			held = held || b.ordered // those behind it
 			continue
 		}
-		a.tellStarted()
+		if !a.again {
+			a.tellStarted()
+		}
 		inTime = append(inTime, a)
 	}
 	if len(inTime) > 0 {
@@ -290,8 +341,9 @@ func (b *batch) call(live []*attempt) {
 	for i, a := range live {
 		items[i] = Item{Ctx: a.ctx, Job: a.job}
 	}
-	returned := false
+	returned, began := false, time.Now()
 	defer func() {
+		b.took = time.Since(began)
 		if returned {
 			return
 		}
@@ -312,6 +364,7 @@ func (b *batch) call(live []*attempt) {
 		}
 	}
 	for i, a := range live {
+		a.shared = items[i].Shared
 		if items[i].Stack != "" {
 			a.verdict = a.judgePanic(items[i].Err.Error(), cut(items[i].Stack, maxStack))
 			continue
@@ -334,15 +387,19 @@ func (a *attempt) judgeCaught(err error) {
 	a.verdict = a.judge(err)
 }
 
-// endBatch takes the attempts of a batch back. For the pace and the ramp of the lane they
+// endBatch takes the attempts of a call back. For the pace and the ramp of the lane they
 // count as one, which is done if any is. Those that are done come first: the others did
 // not fail one after the other then.
 func (l *loop) endBatch(b *batch) {
-	b.heedOrder()
-	one := b.all[0]
-	var done, others []*attempt
 	for _, a := range b.all {
 		a.running = false
+	}
+	all, again := b.all, l.refused(b)
+	ended := slices.DeleteFunc(slices.Clone(all), func(a *attempt) bool { return slices.Contains(again, a) })
+	behind := b.heedOrder(ended)
+	one := all[0]
+	var done, others []*attempt
+	for _, a := range ended {
 		if a.verdict.kind == verdictDone {
 			done = append(done, a)
 			continue
@@ -362,6 +419,10 @@ func (l *loop) endBatch(b *batch) {
 	for _, a := range others {
 		l.concluded(a)
 	}
+	if behind {
+		l.giveBackLater(b)
+	}
+	l.goOn(b, again)
 }
 
 // firstAstray reports whether a is the first attempt of its call that could not reach the

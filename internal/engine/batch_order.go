@@ -40,7 +40,7 @@ func (l *loop) admitInOrder(all []*attempt, sent time.Time) {
 	for _, a := range all[n:] {
 		l.giveBack(a, time.Time{})
 	}
-	l.admitBatch(all[:n:n], sent)
+	l.admitBatch(&batch{sizing: all[0].from.sizing}, all[:n:n], sent)
 }
 
 // giveBackBehind is for an attempt that has lost its lease while its batch waits for a
@@ -57,23 +57,30 @@ func (l *loop) giveBackBehind(a *attempt) {
 	}
 }
 
-// heedOrder looks for the first attempt of a call whose job will run again or is dead. It
-// returns those after it, as if the handler had not been called. Jobs that are done or
-// cancelled stay so.
-func (b *batch) heedOrder() {
-	behind := false
-	for _, a := range b.all {
+// heedOrder looks for the first attempt of all whose job will run again or is dead, and reports
+// whether there is one. It returns those after it, as if the handler had not been called. Jobs
+// that are done or cancelled stay so.
+func (b *batch) heedOrder(all []*attempt) (behind bool) {
+	if !b.ordered {
+		return false
+	}
+	for _, a := range all {
 		switch kind := a.verdict.kind; {
-		case !b.ordered:
 		case a.lost:
 			behind = true
-		case kind == verdictDone, kind == verdictCancelled, kind == verdictInterrupted && behind:
+		case a.endedWell(), kind == verdictInterrupted && behind:
 		case behind:
 			a.verdict, a.startErr = verdict{kind: verdictUnstarted}, nil
 		default:
 			behind = true
 		}
 	}
+	return behind
+}
+
+// endedWell reports whether the job will not run again, and is not dead.
+func (a *attempt) endedWell() bool {
+	return a.verdict.kind == verdictDone || a.verdict.kind == verdictCancelled
 }
 
 // brought reports whether x has leased a job of s, so that there may be others.

@@ -91,7 +91,7 @@ func divide(c *Config, bounds *bounds) (all []*source) {
 				x.Each = x.each.limit
 			}
 			if x.batch = c.Handlers[kind].Batch; x.batch != nil {
-				x.Min, x.Wait = x.batch.Min, x.batch.Wait
+				x.Min, x.Wait, x.sizing = x.batch.Min, x.batch.Wait, new(sizing)
 			}
 			i := slices.IndexFunc(own, x.like)
 			if i < 0 {
@@ -184,15 +184,18 @@ func (s *source) claim(now time.Time, n int) int {
 		return 0
 	}
 	n = s.inStep(min(n, s.room()))
-	each := s.perCall()
-	jobs := n * each
+	each, more := s.perCall(), 0
+	if s.sizing != nil {
+		more = min(s.sizing.more(), s.batch.Max-each)
+	}
+	jobs := n*each + min(n, 1)*more
 	if s.throttle != nil && n > 0 {
 		jobs = s.throttle.claim(now, jobs)
 		n = (jobs + each - 1) / each
 	}
 	s.N += jobs
 	if s.batch != nil && s.batch.ByGroup {
-		s.ByGroup = each
+		s.ByGroup = each + more
 	}
 	s.claimed(n)
 	return n

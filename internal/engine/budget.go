@@ -76,6 +76,9 @@ func (b *Budget) take(now time.Time, random func() float64) (cost policy.Cost, b
 
 // pay pays for a, or gives it back. It reports whether it has paid.
 func (l *loop) pay(a *attempt, now time.Time) bool {
+	if a.again {
+		return true
+	}
 	if a.job.Group != "" && !l.payGroup(a, now) {
 		return false
 	}
@@ -100,7 +103,6 @@ func (a *attempt) unpay() {
 	if a.budget != nil {
 		a.settle()
 	}
-	a.budget, a.cost = nil, 0
 	a.refundGroup()
 }
 
@@ -115,6 +117,7 @@ func (a *attempt) settle() {
 	default:
 		a.budget.bucket.Return(a.cost)
 	}
+	a.budget, a.cost = nil, 0
 }
 
 // budgetOf returns the budget of the kind, else that of the queue.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -36,6 +37,7 @@ type Attempt struct {
 	follows   *follows       // if the job is done; nil: nothing
 	keeps     *keeps         // with its end; nil: nothing
 	over      bool           // the handler has returned
+	placed    atomic.Bool    // a checkpoint may have been kept
 }
 
 // attemptContext is the context of a handler, which leads to the attempt. It is a part of the
@@ -266,11 +268,12 @@ func (a *attempt) settleCompletion() {
 	case a.verdict.kind == verdictDone:
 		a.judgeCaught(ErrNotCommitted)
 	}
-	a.open = own.open
+	a.open = a.open || own.open
 }
 
 // complete tells that the handler of an attempt has completed its job.
 func (l *loop) complete(a *attempt) {
+	a = a.last()
 	if a.told {
 		return
 	}

@@ -187,6 +187,7 @@ func (l *loop) giveBackHeld() {
 	r := &l.ready
 	r.waiting = slices.DeleteFunc(r.waiting, back)
 	r.suspects.waiting = slices.DeleteFunc(r.suspects.waiting, back)
+	l.giveBackParts(func(a *attempt) bool { return l.held(a.job) })
 }
 
 // held reports whether the lane of a job is held, and the job not let through. Of a lane
@@ -219,7 +220,7 @@ func (l *loop) lookAgain(a *attempt) bool {
 	if !l.shutdown.working() {
 		return false
 	}
-	all := a.members()
+	all := a.together()
 	for _, one := range all {
 		if !one.unread || one.written || one.lost || one.cause != nil || one.noteErr != nil {
 			return false
@@ -239,7 +240,9 @@ func (l *loop) lookAgain(a *attempt) bool {
 
 // undo leaves of an attempt what it was before it was given to a runner.
 func (a *attempt) undo() {
-	a.unpay()
+	if !a.again {
+		a.unpay()
+	}
 	if a.probing != nil && a.probing.last {
 		a.onRamps(1) // which it has left
 	}

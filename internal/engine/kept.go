@@ -54,6 +54,7 @@ func (a *Attempt) where(ctx context.Context, data []byte) (context.Context, stor
 	if a.of.ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
+	a.placed.Store(true)
 	return ctx, storage.Checkpoint{Lease: a.of.job.Lease, Data: data, Progress: a.kept()}, nil
 }
 

@@ -59,6 +59,14 @@ func (s *leases) extend() []storage.Lease {
 	return s.names
 }
 
+// last returns the attempt that has the lease.
+func (a *attempt) last() *attempt {
+	for a.next != nil {
+		a = a.next
+	}
+	return a
+}
+
 // extended ends the heartbeat that is under way.
 func (s *leases) extended() {
 	clear(s.extending)
@@ -77,6 +85,7 @@ func (l *loop) extended(results []storage.ItemResult, sent, now time.Time) {
 		return
 	}
 	for i, a := range l.leases.extending {
+		a = a.last()
 		if a.gone {
 			continue // released meanwhile
 		}
@@ -121,7 +130,12 @@ func (l *loop) cancelJob(a *attempt, now time.Time) {
 		l.ajar(a.job)
 	}
 	l.unqueue(a)
-	l.outcomes.add(a.job, storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, Error: ErrCancelled.Error()})
+	f := storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, Error: ErrCancelled.Error()}
+	if a.again {
+		a.unpay()
+		f.Outcome = storage.OutcomeCancelled
+	}
+	l.outcomes.add(a.job, f)
 }
 
 // lose notes that a lease is no longer held.

@@ -54,7 +54,9 @@ func (a *attempt) age() time.Duration { return time.Since(a.leased) + 1 }
 
 // begin notes that the handler of an attempt is about to be called, at a time of the queue's clock.
 func (a *attempt) begin(now time.Time) {
-	a.began, a.wait = a.age(), now.Sub(a.job.DueAt)
+	if !a.again || a.began == 0 {
+		a.began, a.wait = a.age(), now.Sub(a.job.DueAt)
+	}
 }
 
 // end notes that the handler has returned.

@@ -103,6 +103,7 @@ func (l *loop) divideAnew() {
 	for lane := range lanes {
 		o, was := s.find(lane), old.find(lane)
 		o.mayHaveWork, o.waits, o.weight = o.mayHaveWork || was.mayHaveWork, o.waits || was.waits, was.weight
+		o.sizing = was.sizing
 		o.shutAt, o.failedAt = sooner(o.shutAt, was.shutAt), latest(cmp.Or(o.failedAt, was.failedAt), was.failedAt)
 	}
 	for _, k := range l.chores.kicks.all {

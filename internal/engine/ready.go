@@ -112,13 +112,20 @@ func (l *loop) buryCrashed(a *attempt) bool {
 }
 
 // giveBack returns a lease whose handler was not called. The attempt does not
-// count.
+// count, unless there was a call before. That of a job in order does not either.
 func (l *loop) giveBack(a *attempt, due time.Time) {
 	if a.job.Probe {
 		l.ajar(a.job)
 	}
 	a.refund()
-	l.outcomes.add(a.job, storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due})
+	f := storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due}
+	if a.again {
+		a.unpay()
+		if !a.batch.ordered {
+			f.Outcome = storage.OutcomeInterrupted
+		}
+	}
+	l.outcomes.add(a.job, f)
 }
 
 // startReady starts attempts that wait, as far as there are runners. An attempt

@@ -14,9 +14,10 @@ type source struct {
 	storage.Want
 	throttle *Throttle
 	bounds   []*bound
-	each     *each  // of the queues of a prefix; nil: none
-	batch    *Batch // of its only lane; nil: each job is run by a call of its own
-	weight   int    // of the jobs that were leased last for batches, on average, in bytes
+	each     *each   // of the queues of a prefix; nil: none
+	batch    *Batch  // of its only lane; nil: each job is run by a call of its own
+	weight   int     // of the jobs that were leased last for batches, on average, in bytes
+	sizing   *sizing // of batches
 	// mayHaveWork: the last lease got all it asked for, or an event said that
 	// there may be more, so the source is to be asked again.
 	mayHaveWork bool

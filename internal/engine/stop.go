@@ -68,6 +68,7 @@ func (l *loop) beginStop() {
 	}
 	l.giveBackStarts()
 	l.giveBackWaiting()
+	l.giveBackParts(func(*attempt) bool { return true })
 }
 
 // excuse notes in the store that running handlers are being stopped, and has the next exchange

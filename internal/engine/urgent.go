@@ -54,9 +54,14 @@ func (l *loop) hurried(x *exchange, jobs []storage.Leased, failed bool) {
 func (l *loop) admitUrgent(a *attempt, sent time.Time) {
 	l.cfg.Logger.Info("errand: urgent job starts, past holds, gates and limits", jobAttrs(a.job)...)
 	l.leases.hold(a, sent, l.cfg.LeaseDuration)
-	at := slices.IndexFunc(l.ready.waiting, func(w *attempt) bool { return !w.job.Urgent })
+	l.ready.first(a)
+}
+
+// first puts an attempt before those that wait for a runner, but for urgent ones.
+func (r *ready) first(a *attempt) {
+	at := slices.IndexFunc(r.waiting, func(w *attempt) bool { return !w.job.Urgent })
 	if at < 0 {
-		at = len(l.ready.waiting)
+		at = len(r.waiting)
 	}
-	l.ready.waiting = slices.Insert(l.ready.waiting, at, a)
+	r.waiting = slices.Insert(r.waiting, at, a)
 }

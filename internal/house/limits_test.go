@@ -32,6 +32,7 @@ var added = []struct {
 	{what: "docs/dashboard.md, errand dashboard, WorkerInfo.Serves, WorkerLimit.Includes, JobInfo.Coming", names: 3, pages: 1, words: 667, rows: 15},
 	{what: "Queue.ReleaseUniqueArgs, MergeError, the tag unique of args", names: 3, words: 67, rows: 1},
 	{what: "storage/postgres in docs/architecture.md", words: 42},
+	{what: "a call of HandleMany in halves", words: 47},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The
