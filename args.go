@@ -31,7 +31,12 @@ type RawArgs struct {
 func (r RawArgs) Kind() string { return r.OfKind }
 
 // MarshalJSON returns JSON, or null if it is empty.
-func (r RawArgs) MarshalJSON() ([]byte, error) { return r.JSON.MarshalJSON() }
+func (r RawArgs) MarshalJSON() ([]byte, error) {
+	if len(r.JSON) == 0 {
+		return []byte("null"), nil
+	}
+	return r.JSON, nil
+}
 
 // UnmarshalJSON keeps a copy of b as JSON.
 func (r *RawArgs) UnmarshalJSON(b []byte) error {

@@ -301,6 +301,7 @@ func (f *faults) set(values map[string]json.RawMessage, most int) map[string]jso
 		if !json.Valid(values[path]) {
 			f.field(fmt.Sprintf("set[%q]", path), string(values[path]), "must be JSON")
 		}
+		f.depth(fmt.Sprintf("set[%q]", path), values[path], 1+strings.Count(path, "."))
 	}
 	return values
 }

@@ -335,7 +335,37 @@ func (f *faults) json(field string, v any) []byte {
 	if err != nil {
 		f.add(&FieldError{Field: field, Value: fmt.Sprintf("%T", v), Limit: "must marshal to JSON", Err: err})
 	}
+	f.depth(field, b, 0)
 	return b
+}
+
+// maxDepth is how deep arrays and objects of JSON may be in each other. encoding/json reads JSON
+// up to a depth of 10,000, and so would not read a document around what is nearly as deep.
+const maxDepth = 1000
+
+// depth checks how deep JSON is that will be within others.
+func (f *faults) depth(field string, b []byte, within int) {
+	if len(b) <= 2*(maxDepth-within) { // each array and object has two brackets
+		return
+	}
+	depth, deepest, text := within, within, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	if deepest > maxDepth {
+		f.field(field, fmt.Sprintf("nested %d deep", deepest), fmt.Sprintf("must be nested at most %d deep", maxDepth))
+	}
 }
 
 // policy checks a policy of a queue, or of Options.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/indent"
 	"github.com/errandq/errand/policy"
 )
 
@@ -60,7 +61,7 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, which string) *f
 	}
 	m.Hidden = append(m.Hidden, [2]string{"was", was})
 	m.Inputs[2].Value, m.Inputs[3].Value, m.Inputs[4].Value = strconv.Itoa(one.Priority), one.Queue, policyText(one)
-	switch args := indented(one.Args); {
+	switch args := string(indent.JSON(one.Args)); {
 	case x.who.Role < Admin:
 		m.Note = "Args are changed by those with the role admin."
 	case len(args) > formArgs:
@@ -159,7 +160,7 @@ func (x *request) readChange(f url.Values, one *errand.JobInfo) (c errand.JobCha
 // changeDocs returns what a change writes that is too long for a sentence.
 func changeDocs(c *errand.JobChange) (docs [][2]string) {
 	if raw, ok := c.Args.(errand.RawArgs); ok {
-		docs = append(docs, [2]string{"New args", indented(raw.JSON)})
+		docs = append(docs, [2]string{"New args", string(indent.JSON(raw.JSON))})
 	}
 	if c.Policy != nil {
 		docs = append(docs, [2]string{"New policy", asJSON(c.Policy)})

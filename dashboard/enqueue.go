@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/indent"
 )
 
 // enqueueForm returns the form of a new job.
@@ -105,7 +106,7 @@ func enqueueJob(x *request, f url.Values) (*plan, error) {
 	if !l.unshown && !l.served(queue, kind) {
 		p.note = "No running worker takes this kind from this queue: the job will wait for one."
 	}
-	p.docs = [][2]string{{"Args", indented(args.JSON)}}
+	p.docs = [][2]string{{"Args", string(indent.JSON(args.JSON))}}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		e, err := q.Enqueue(ctx, args, &o)
 		if err != nil {

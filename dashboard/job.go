@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/indent"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/webhook"
@@ -219,7 +220,7 @@ type messageView struct {
 func (x *request) setBody(m *messageView, body []byte) { x.setVisible(m, body, x.visible(body)) }
 
 func (x *request) setVisible(m *messageView, body, shown []byte) {
-	if m.Text = indented(shown); json.Valid(shown) {
+	if m.Text = string(indent.JSON(shown)); json.Valid(shown) {
 		m.Text = unescaped(m.Text)
 	}
 	switch {

@@ -1,7 +1,7 @@
 package dashboard
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/indent"
 )
 
 // hiddenKeys are parts of the names of fields whose values are hidden from all but an [Admin].
@@ -168,8 +169,13 @@ type redactor struct {
 	all  bool     // hides all values that are neither object nor array
 	doc  []byte
 	at   int
-	out  []byte
-	done int // of doc, which is in out
+	cuts []patch
+}
+
+// patch is a part of a document that is replaced. One may be within another.
+type patch struct {
+	from, to int
+	by       []byte
 }
 
 // redact returns JSON without hidden values: those of fields that keys or paths name, see
@@ -181,12 +187,28 @@ func redact(doc []byte, k keys, paths []string, all bool) []byte {
 	case len(doc) == 0:
 		return doc
 	case !json.Valid(doc): // which bounds the depth too
-		return []byte(`"` + hidden + `"`)
+		return slices.Clone(hiddenJSON)
 	}
 	r := redactor{keys: k, root: foldedAll(paths), all: all, doc: doc}
 	r.space()
 	r.value(r.root, false)
-	return append(r.out, doc[r.done:]...)
+	return r.result()
+}
+
+// result returns the document with all that was cut out of it replaced.
+func (r *redactor) result() []byte {
+	if len(r.cuts) == 0 {
+		return r.doc
+	}
+	slices.SortFunc(r.cuts, func(a, b patch) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
+	out, done := make([]byte, 0, len(r.doc)), 0
+	for _, c := range r.cuts {
+		if c.from >= done { // else it is within the one before
+			out = append(append(out, r.doc[done:c.from]...), c.by...)
+			done = c.to
+		}
+	}
+	return append(out, r.doc[done:]...)
 }
 
 // space passes over what is between tokens.
@@ -221,31 +243,15 @@ func (r *redactor) value(paths []string, hide bool) {
 		r.member(paths, &o)
 	}
 	r.at++
-	if o.secret && len(o.values) > 0 {
-		r.flush(r.at)
-		o.hide(r)
+	if o.secret {
+		r.cuts = append(r.cuts, o.values...)
 	}
 }
-
-// span is from a place up to another.
-type span struct{ from, to int }
 
 // object is what is known of the members of an object.
 type object struct {
-	secret bool   // a member says that the values are those of a hidden name
-	values []span // in redactor.out
-}
-
-// hide hides the values.
-func (o *object) hide(r *redactor) {
-	rest := slices.Clone(r.out[o.values[0].from:])
-	at := o.values[0].from // of rest[0]
-	r.out = r.out[:at]
-	for _, v := range o.values {
-		r.out = append(append(r.out, rest[:v.from-at]...), `"`+hidden+`"`...)
-		rest, at = rest[v.to-at:], v.to
-	}
-	r.out = append(r.out, rest...)
+	secret bool // a member says that the values are those of a hidden name
+	values []patch
 }
 
 // member passes over a member of an object.
@@ -266,11 +272,8 @@ func (r *redactor) member(paths []string, o *object) {
 			o.secret = r.keys.hides(r.string()) || o.secret
 		}
 	case slices.Contains(valueKeys, plain):
-		r.flush(start)
-		from := len(r.out)
 		r.value(inside, false)
-		r.flush(r.at)
-		o.values = append(o.values, span{from, len(r.out)})
+		o.values = append(o.values, patch{start, r.at, hiddenJSON})
 	default:
 		r.value(inside, false)
 	}
@@ -296,20 +299,11 @@ func (r *redactor) string() (s string) {
 	return s
 }
 
-// flush writes what is before a place as it is.
-func (r *redactor) flush(to int) {
-	if to > r.done {
-		r.out = append(r.out, r.doc[r.done:to]...)
-		r.done = to
-	}
-}
+// hiddenJSON is hidden in JSON.
+var hiddenJSON = []byte(`"` + hidden + `"`)
 
 // hide hides what is from a place up to here.
-func (r *redactor) hide(from int) {
-	r.flush(from)
-	r.out = append(r.out, `"`+hidden+`"`...)
-	r.done = r.at
-}
+func (r *redactor) hide(from int) { r.cuts = append(r.cuts, patch{from, r.at, hiddenJSON}) }
 
 // inner hides what is hidden in a string, which may hold JSON, such as the body of a message. The
 // string ends here. If nothing in it is hidden, it stays as it is.
@@ -334,9 +328,7 @@ func (r *redactor) inner(start int) {
 	if clean == s || err != nil { // no string fails
 		return
 	}
-	r.flush(start)
-	r.out = append(r.out, quoted...)
-	r.done = r.at
+	r.cuts = append(r.cuts, patch{start, r.at, quoted})
 }
 
 // pass passes over a value.
@@ -499,7 +491,7 @@ func (x *request) rawArgs(kind string, doc json.RawMessage) (_ json.RawMessage, 
 // args is rawArgs for people.
 func (x *request) args(kind string, doc json.RawMessage) (text, note string, err error) {
 	doc, note, err = x.rawArgs(kind, doc)
-	return unescaped(indented(doc)), note, err
+	return unescaped(string(indent.JSON(doc))), note, err
 }
 
 // visible returns what somebody may see of JSON that is no args, such as a result or the body of a
@@ -515,7 +507,7 @@ func (x *request) visible(doc []byte) json.RawMessage {
 }
 
 // shown is visible for people.
-func (x *request) shown(doc []byte) string { return unescaped(indented(x.visible(doc))) }
+func (x *request) shown(doc []byte) string { return unescaped(string(indent.JSON(x.visible(doc)))) }
 
 // unescaped returns JSON for people, in which <, > and & are as they are: encoding/json writes them
 // as HTML would need them.
@@ -523,43 +515,6 @@ func unescaped(doc string) string { return htmlEscapes.Replace(doc) }
 
 // htmlEscapes leaves a backslash that is escaped itself.
 var htmlEscapes = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
-
-// indented returns JSON for people: each token stays as it is. What indents would make more than
-// four times as long, as it is nested deeply, stays as it is too.
-func indented(doc []byte) string {
-	var b bytes.Buffer
-	if indentSize(doc) > 4*len(doc)+4<<10 || json.Indent(&b, doc, "", "  ") != nil { // no JSON
-		return string(doc)
-	}
-	return b.String()
-}
-
-// indentSize returns at least how many bytes JSON has with indents.
-func indentSize(doc []byte) (n int) {
-	depth, text := 0, false
-	for i := 0; i < len(doc); i++ {
-		n++
-		switch c := doc[i]; {
-		case text && c == '\\':
-			n++
-			i++
-		case c == '"':
-			text = !text
-		case text:
-		case c == '{' || c == '[':
-			depth++
-			n += 1 + 2*depth
-		case c == '}' || c == ']':
-			depth--
-			n += 1 + 2*depth
-		case c == ',':
-			n += 1 + 2*depth
-		case c == ':':
-			n++
-		}
-	}
-	return n
-}
 
 // hides reports whether the value of a header is hidden from somebody.
 func (x *request) hides(name string) bool { return x.who.Role < Admin && x.b.keys.hides(name) }

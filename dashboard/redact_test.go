@@ -156,7 +156,7 @@ func TestHandler_hidden(t *testing.T) {
 // What is nested deeply is shown without indents, that would be far longer than the JSON.
 func TestJob_deep(t *testing.T) {
 	q := open(t)
-	const depth = 4000
+	const depth = 1000
 	doc := strings.Repeat("[", depth) + strings.Repeat("0,", depth) + "0" + strings.Repeat("]", depth)
 	id := add(t, q, errand.RawArgs{OfKind: "deep", JSON: []byte(doc)}, nil)
 	flat := add(t, q, errand.RawArgs{OfKind: "deep", JSON: []byte(`{"a":[1,{"b":"c"}]}`)}, nil)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/indent"
 )
 
 //go:embed pages assets
@@ -404,5 +405,5 @@ func asJSON(v any) string {
 	if err != nil {
 		return err.Error()
 	}
-	return indented(b)
+	return string(indent.JSON(b))
 }

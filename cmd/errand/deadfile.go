@@ -45,7 +45,7 @@ are. The exit status is 1 if a named job is not dead.`,
 					}
 					n++
 					bar.set(int64(n))
-					return writeJSON(out, whole, "")
+					return writeJSON(out, whole, false)
 				})
 			})
 			if err = errors.Join(err, out.Flush()); err == nil && missing(filter.IDs, n) > 0 {

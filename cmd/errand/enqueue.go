@@ -209,7 +209,7 @@ func (t *tool) tellAdded(line int, e queue.Enqueued) error {
 		Duplicate bool     `json:"duplicate"`
 		Replaced  bool     `json:"replaced,omitempty"`
 		Key       string   `json:"key,omitempty"`
-	}{line, e.ID, e.Duplicate, e.Replaced, e.Key}, "")
+	}{line, e.ID, e.Duplicate, e.Replaced, e.Key}, false)
 }
 
 // withKey returns the options of a job whose unique key is in a field of its args.

@@ -143,7 +143,7 @@ func (l *listener) print(v any, line string) {
 	switch {
 	case err != nil:
 	case l.t.json:
-		err = writeJSON(l.t.out, v, "")
+		err = writeJSON(l.t.out, v, false)
 	default:
 		_, err = fmt.Fprintf(l.t.out, "%s\n", line)
 	}

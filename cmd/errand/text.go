@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/errandq/errand/internal/indent"
 )
 
 // safe returns text from elsewhere so that it can do nothing to a terminal or to the
@@ -48,15 +49,17 @@ func isSafe(text string) bool {
 }
 
 // writeJSON writes a value and a newline. In strings what cannot be printed is escaped,
-// so that the text is harmless, and means the same.
-func writeJSON(w io.Writer, v any, indent string) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b) // escapes what HTML would take for markup
-	enc.SetIndent("", indent)
-	if err := enc.Encode(v); err != nil {
+// so that the text is harmless, and means the same. It is indented unless that would make it
+// many times as long.
+func writeJSON(w io.Writer, v any, indented bool) error {
+	text, err := json.Marshal(v) // which escapes what HTML would take for markup
+	if err != nil {
 		return err
 	}
-	_, err := w.Write(safeJSON(b.Bytes()))
+	if indented {
+		text = indent.JSON(text)
+	}
+	_, err = w.Write(safeJSON(append(text, '\n')))
 	return err
 }
 

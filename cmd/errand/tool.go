@@ -118,7 +118,7 @@ func (t *tool) open(ctx context.Context, path string, o *queue.Options, f func(q
 // show writes v with --json, and else what text prints.
 func (t *tool) show(v any, text func(p *printer)) error {
 	if t.json {
-		return writeJSON(t.out, v, "  ")
+		return writeJSON(t.out, v, true)
 	}
 	w := bufio.NewWriter(t.out)
 	p := printer{w: w}

@@ -73,7 +73,7 @@ func (t *tool) watch(ctx context.Context, q *queue.Queue, every time.Duration, c
 // picture shows a status, and what has changed since the one before.
 func (t *tool) picture(now, before *statusJSON) error {
 	if t.json {
-		return writeJSON(t.out, now, "")
+		return writeJSON(t.out, now, false)
 	}
 	var b bytes.Buffer
 	p := printer{w: &b}

@@ -229,7 +229,7 @@ func (o *workOptions) work(ctx context.Context, t *tool, l *workLanes, d policy.
 func (o *workOptions) report(t *tool, r *left) error {
 	var err error
 	if t.json {
-		err = writeJSON(t.out, r, "  ")
+		err = writeJSON(t.out, r, true)
 	} else {
 		p := printer{w: t.errs}
 		p.printf("errand: %d attempts, %d done; %d waiting, %d dead\n", r.Attempts, r.Done, r.Waiting, r.Dead)

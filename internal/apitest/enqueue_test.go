@@ -77,6 +77,8 @@ var badJobs = []struct {
 		{"args", `"errand.RawArgs"`, "must marshal to valid UTF-8"}}},
 	{"raw args over the limit", &errand.RawArgs{OfKind: "raw", JSON: []byte(`"` + strings.Repeat("a", 256<<10) + `"`)}, nil, []fault{
 		{"args", "262146", "must be at most 262144 bytes of JSON"}}},
+	{"raw args nested too deep", errand.RawArgs{OfKind: "raw", JSON: []byte(strings.Repeat(`{"[":[`, 500) + `[]` + strings.Repeat(`]}`, 500))}, nil, []fault{
+		{"args", `"nested 1001 deep"`, "must be nested at most 1000 deep"}}},
 	{"nil pointer to raw args", (*errand.RawArgs)(nil), nil, []fault{{"args", "nil", "must not be nil"}}},
 	{"everything at once", ofKind(""), &errand.JobOptions{Queue: " ", Priority: 500, Delay: -1}, []fault{
 		{"kind", `""`, "must match"}, {"queue", `" "`, "must match"}, {"priority", "500", "must be"}, {"delay", "-1ns", "must"}}},
