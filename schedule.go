@@ -25,12 +25,14 @@ type Schedule struct {
 	// month, month, day of week), six with the second first, @yearly, @monthly,
 	// @weekly, @daily, @hourly, or @every with a duration from 1s to 87600h. At
 	// most 256 bytes. The ticks of @every are the multiples of the duration since
-	// 1970 UTC, whenever the program was started.
+	// 1970 UTC, whenever the program was started. If neither day field is * or ?, a day
+	// matches if either of them does, also one with a step as in */2.
 	//
 	// The hour field decides about changes of the clock. With fixed hours, a tick
 	// in the hour that is skipped comes right after it, and one in the hour that is
-	// repeated comes once. With * or a step in the hour field, no tick is lost and
-	// a repeated hour has its ticks twice.
+	// repeated comes once. Such a tick is known by its date and time in Zone, so that it is
+	// fired once also by processes whose databases of time zones differ. With * or a step
+	// in the hour field, no tick is lost and a repeated hour has its ticks twice.
 	Spec string
 	// Zone is the IANA time zone in which Spec is evaluated. "Local" is refused, as
 	// it depends on the process. A program for machines without the time zone
@@ -45,7 +47,7 @@ type Schedule struct {
 	Options *JobOptions
 	// Missed decides about ticks that were missed. If empty, MissedOne.
 	Missed Missed
-	// Overlap decides about a tick while the job of an earlier tick is not over.
+	// Overlap decides about a tick while a job of the schedule is not over.
 	// If zero, OverlapAllow.
 	Overlap Overlap
 	// Jitter delays each job by less than this, up to 24 h. The delay of a tick is
@@ -88,14 +90,17 @@ const (
 func MissedAll(max int) Missed { return Missed(fmt.Sprintf("all(%d)", max)) }
 
 // Overlap decides whether a schedule may have more than one job that is not over. A
-// job is not over while it is scheduled, ready or running, so also while it waits
-// for a retry.
+// job is not over while it is scheduled, ready, blocked or running, so also while it
+// waits for a retry. The jobs of a schedule are all that a schedule of its name has
+// enqueued: also by [Schedules.Run], while Overlap was another, or before it was removed
+// and declared again. A dead one counts again once it is redriven. One that is imported
+// is another job, whatever its headers.
 type Overlap string
 
 const (
 	// OverlapAllow fires each tick. It is the default.
 	OverlapAllow Overlap = "allow"
-	// OverlapSkip skips a tick while the last job of the schedule is not over.
+	// OverlapSkip skips a tick while any job of the schedule is not over.
 	OverlapSkip Overlap = "skip"
 )
 
@@ -124,6 +129,7 @@ func (q *Queue) Schedule(ctx context.Context, s Schedule) error {
 		case old == nil:
 			want.Plan = q.begin(storage.Plan{}, spec, now)
 		case old.Spec != want.Spec || old.Zone != want.Zone:
+			old.Wall = "" // of ticks of another spec
 			want.Plan = q.begin(old.Plan, spec, now)
 		default:
 			want.Plan = old.Plan
@@ -155,7 +161,8 @@ func (q *Queue) runOnStart(ctx context.Context, store storage.Scheduler, now tim
 		tick.Taken, tick.Job = TickStart, &job
 	}
 	fired, err := store.Fire(ctx, now, []storage.Firing{{
-		Name: declared.Name, Revision: declared.Revision, Next: declared.Next, Through: declared.Through, Ticks: []storage.NewTick{tick}, Start: true,
+		Name: declared.Name, Revision: declared.Revision, Next: declared.Next, Through: declared.Through, Wall: declared.Wall,
+		Ticks: []storage.NewTick{tick}, Start: true,
 	}})
 	if err != nil {
 		return false, err
@@ -260,7 +267,7 @@ func (q *Queue) begin(p storage.Plan, spec *schedule.Spec, now time.Time) storag
 	if q.opts.WaitForClock && (now.Before(clock.Built) || !q.clock.Plausible()) {
 		p.Through, p.Next = time.Time{}, time.Time{}
 	} else {
-		p.Through, p.Next = now, spec.Next(now)
+		p.Through, p.Next = now, spec.Next(spec.Decided(now, p.Wall))
 	}
 	return p
 }
@@ -357,7 +364,7 @@ func scheduleInfo(f *faults, s *storage.ScheduleRecord, now time.Time) ScheduleI
 	if !s.LastTick.IsZero() {
 		info.LastTick = s.LastTick.In(spec.Zone())
 	}
-	next := latest(decided(s.Plan, now), now)
+	next := latest(decided(s.Plan, spec, now), now)
 	for range listedTicks {
 		if next = spec.Next(next); next.IsZero() {
 			break

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/errandq/errand/internal/clock"
 	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/internal/schedule"
 	"github.com/errandq/errand/storage"
@@ -48,7 +47,7 @@ const (
 	TickStart     = storage.TickStart     // fired because of Schedule.RunOnStart
 	TickMissed    = storage.TickMissed    // skipped: no worker ran in time
 	TickPaused    = storage.TickPaused    // skipped: the schedule was paused
-	TickOverlap   = storage.TickOverlap   // skipped: the job before is not over
+	TickOverlap   = storage.TickOverlap   // skipped: a job of the schedule is not over
 	TickDuplicate = storage.TickDuplicate // skipped: another job holds the unique key
 	TickFull      = storage.TickFull      // skipped: the queue is full, see Settings
 )
@@ -121,22 +120,24 @@ func (s *Schedules) Resume(ctx context.Context, name string) error {
 		}
 		// The history comes first: if the pause ended without this entry, the
 		// ticks would count as missed, and fire.
-		if tick, ok := paused(spec, decided(found.Plan, now), now); ok {
+		found.Plan = known(found.Plan, now)
+		if tick, ok := paused(spec, decided(found.Plan, spec, now), now); ok {
 			fired, err := store.Fire(ctx, now, []storage.Firing{{
-				Name: name, Revision: found.Revision, Next: spec.Next(now), Through: now, Ticks: []storage.NewTick{tick},
+				Name: name, Revision: found.Revision, Next: spec.Next(now), Through: now, Wall: spec.Wall(now),
+				Ticks: []storage.NewTick{tick},
 			}})
 			if err != nil || !fired[0].Applied {
 				return false, err
 			}
 			found.Plan = fired[0].Plan
 		}
-		found.Plan, found.Paused = s.q.begin(found.Plan, spec, latest(decided(found.Plan, now), now)), false
+		found.Plan, found.Paused = s.q.begin(found.Plan, spec, latest(found.Through, now)), false
 		revision, err := store.PutSchedule(ctx, now, found.Schedule)
 		return revision != 0, err
 	})
 }
 
-// Run fires a schedule once more, now: also if it is paused, if its last job is not
+// Run fires a schedule once more, now: also if it is paused, if a job of it is not
 // over, or if schedules wait for the clock. Its ticks stay as they are. If another
 // job holds the unique key, Run returns its ID with Enqueued.Duplicate set.
 func (s *Schedules) Run(ctx context.Context, name string) (e Enqueued, err error) {
@@ -154,7 +155,7 @@ func (s *Schedules) Run(ctx context.Context, name string) (e Enqueued, err error
 		}
 		job.DueAt, job.Delay = time.Time{}, 0 // without the jitter
 		fired, err := store.Fire(ctx, now, []storage.Firing{{
-			Name: name, Revision: found.Revision, Next: found.Next, Through: found.Through,
+			Name: name, Revision: found.Revision, Next: found.Next, Through: found.Through, Wall: found.Wall,
 			Ticks: []storage.NewTick{{At: now, Taken: TickManual, Job: &job}},
 		}})
 		if err != nil || !fired[0].Applied {
@@ -306,13 +307,18 @@ func (s *Schedules) change(ctx context.Context, name string,
 	return fmt.Errorf("errand: schedule %q: others have changed it during each of %d tries", name, maxTries)
 }
 
-// decided returns the time up to which a plan has decided about all ticks. A plan
-// that is far ahead was made by a wrong clock, and counts as made now.
-func decided(p storage.Plan, now time.Time) time.Time {
-	if p.Through.IsZero() || p.Through.After(now.Add(clock.Patience)) {
-		return now
+// known returns p, but as made now if nothing was decided or a wrong clock has made it.
+func known(p storage.Plan, now time.Time) storage.Plan {
+	if engine.Lost(&p, now) {
+		p.Through, p.Wall = now, ""
 	}
-	return p.Through
+	return p
+}
+
+// decided returns the time up to which a plan has decided about all ticks.
+func decided(p storage.Plan, spec *schedule.Spec, now time.Time) time.Time {
+	p = known(p, now)
+	return spec.Decided(p.Through, p.Wall)
 }
 
 func latest(a, b time.Time) time.Time {

@@ -64,6 +64,9 @@ type Plan struct {
 	Next time.Time
 	// Through is the time up to which all ticks are decided; zero if none is.
 	Through time.Time
+	// Wall tells the latest of these ticks where the zone is another; empty if nothing does.
+	// It means nothing to the Store.
+	Wall string
 }
 
 // ScheduleRecord is all that is known of a schedule.
@@ -75,11 +78,15 @@ type ScheduleRecord struct {
 	LastJob  ID
 }
 
-// Firing moves one schedule on, if it is at Revision: its Next and Through are set, and
-// the ticks are taken in order. Each becomes an entry of the history, and one that has a
-// Job enqueues it. If the schedule is SkipOverlap and its LastJob is live, a tick is
+// Firing moves one schedule on, if it is at Revision: its Next, Through and Wall are set,
+// and the ticks are taken in order. Each becomes an entry of the history, and one that has
+// a Job enqueues it. If the schedule is SkipOverlap and a job of it is live, a tick is
 // skipped as [TickOverlap]; only a manual one is not. A tick whose unique key is held is
 // skipped as [TickDuplicate].
+//
+// The jobs of a schedule are those that firings of its name have enqueued: also manual
+// ones, and those of a schedule of that name that was dropped or was not SkipOverlap. One
+// that dies is live again once it is redriven. Headers make no job one of a schedule.
 //
 // A firing with Start takes effect only if no instance has started the schedule, but for
 // those that are gone. Then this instance has started it, also if the firing has taken no
@@ -91,6 +98,7 @@ type Firing struct {
 	Revision int64
 	Next     time.Time
 	Through  time.Time
+	Wall     string
 	Ticks    []NewTick
 	Start    bool
 }
@@ -142,7 +150,7 @@ const (
 	TickStart     TickOutcome = "start"     // fired because a program has started
 	TickMissed    TickOutcome = "missed"    // skipped: nobody was there in time
 	TickPaused    TickOutcome = "paused"    // skipped: the schedule was
-	TickOverlap   TickOutcome = "overlap"   // skipped: the job before is not over
+	TickOverlap   TickOutcome = "overlap"   // skipped: a job of the schedule is live
 	TickDuplicate TickOutcome = "duplicate" // skipped: another job holds the unique key
 	TickFull      TickOutcome = "full"      // skipped: there is no room for the job, see [WhenFull]
 )

@@ -64,7 +64,7 @@ alone; only Schedules.Keep removes all but its own.`,
 	f.StringVar(&o.args, "args", "{}", "the args of its jobs, as JSON")
 	f.StringVar(&o.zone, "zone", "UTC", "the time zone of the spec, as Europe/Helsinki")
 	f.StringVar(&o.missed, "missed", "one", "ticks while no worker ran: one (a job for all of them), skip, or the number of jobs at most")
-	f.StringVar(&o.overlap, "overlap", "allow", "a tick while the job before is not over: allow or skip")
+	f.StringVar(&o.overlap, "overlap", "allow", "a tick while a job of the schedule is not over: allow or skip")
 	f.DurationVar(&o.jitter, "jitter", 0, "delay each job by less than this")
 	f.IntVar(&o.priority, "priority", 0, "higher first, from -100 to 100")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long each attempt may take")

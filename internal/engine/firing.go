@@ -65,16 +65,16 @@ func (l *loop) prepareFire(now time.Time) task {
 // fire returns the firing of p, which is due at t, and the number of its jobs. doubtful
 // reports whether t is not believed.
 func (p *plan) fire(t time.Time, doubtful bool) (f storage.Firing, jobs int) {
-	f = storage.Firing{Name: p.Name, Revision: p.Revision, Next: p.next, Through: p.Through}
+	f = storage.Firing{Name: p.Name, Revision: p.Revision, Next: p.next, Through: p.Through, Wall: p.Wall}
 	switch {
-	case p.lost(t):
-		f.Next, f.Through = p.spec.Next(t), t
+	case Lost(&p.Plan, t):
+		f.Next, f.Through, f.Wall = p.spec.Next(t), t, ""
 		return f, 0
 	case p.next.IsZero() || p.next.After(t):
 		return f, 0
 	}
-	d := p.spec.Due(p.Through, t, p.missed, onTime)
-	f.Next, f.Through = d.Next, t
+	d := p.spec.Due(p.decided, t, p.missed, onTime)
+	f.Next, f.Through, f.Wall = d.Next, t, p.spec.Wall(t)
 	if d.Skipped > 0 {
 		f.Ticks = append(f.Ticks, storage.NewTick{
 			At: d.FirstSkipped, Until: d.LastSkipped, N: d.Skipped, Taken: storage.TickMissed,

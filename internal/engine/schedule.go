@@ -31,7 +31,8 @@ type plan struct {
 	storage.Schedule
 	*parsed
 	headers map[string]string
-	next    time.Time // the tick after Through; zero if there is none
+	decided time.Time // Through, or later, see [schedule.Spec.Decided]
+	next    time.Time // the tick after that; zero if there is none
 	stale   bool      // the schedule has changed, and is not fired until it was read
 }
 
@@ -49,6 +50,15 @@ func (k specKey) parse() *parsed {
 		p.missed, p.err = schedule.ParseMissed(k.missed)
 	}
 	return &p
+}
+
+// Unreadable returns why a schedule is left alone here, nil if it is fired.
+func Unreadable(s *storage.Schedule) error {
+	if p := (specKey{s.Spec, s.Zone, s.Missed}).parse(); p.err != nil {
+		return p.err
+	}
+	_, err := jobHeaders(s)
+	return err
 }
 
 // newReadSchedules makes the chore that reads the schedules.
@@ -126,14 +136,15 @@ func (l *loop) addPlan(p *plan, key specKey) {
 
 func (p *plan) adopt(stored storage.Plan) {
 	p.Plan = stored
-	p.next = p.spec.Next(stored.Through)
+	p.decided = p.spec.Decided(stored.Through, stored.Wall)
+	p.next = p.spec.Next(p.decided)
 }
 
-// lost reports whether the stored plan is unusable: nothing is decided yet, or
+// Lost reports whether a stored plan is unusable: nothing is decided yet, or
 // ticks are decided for more than clock.Patience ahead, which only a wrong clock
 // can have written. A plan that is less far ahead counts, or ticks would be fired
 // twice.
-func (p *plan) lost(t time.Time) bool {
+func Lost(p *storage.Plan, t time.Time) bool {
 	return p.Through.IsZero() || p.Through.After(t.Add(clock.Patience))
 }
 
@@ -146,7 +157,7 @@ func (p *plan) at(t time.Time, doubtful bool) time.Time {
 		return time.Time{}
 	case doubtful && !p.Through.IsZero() && !p.next.IsZero() && t.Sub(p.next) > clock.Patience:
 		return t.Add(lookAgain)
-	case p.lost(t) || !p.next.Equal(p.Next):
+	case Lost(&p.Plan, t) || !p.next.Equal(p.Next):
 		return t
 	}
 	return p.next

@@ -8,8 +8,9 @@
 // second first, @yearly (@annually), @monthly, @weekly, @daily (@midnight),
 // @hourly, and @every with a duration. Fields are those of
 // [github.com/robfig/cron/v3], which parses them: lists, ranges, steps, names
-// of months and weekdays, Sunday is 0. A spec that restricts both the day of
-// month and the day of week is due when either matches, as in cron.
+// of months and weekdays, Sunday is 0. A spec whose day of month and day of week
+// are both neither * nor ? is due when either matches. Vixie's cron takes */2 for a *
+// there, and has both match.
 //
 // A spec is bounded before the library sees it: at most 256 bytes, each number,
 // range and step checked. A date that never comes (30 February) is refused.

@@ -89,6 +89,9 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 		if len(j.Tags) > 0 {
 			r.Options = hasTags
 		}
+		if r.schedule = t.fresh.schedule; r.schedule != "" {
+			r.Options |= hasOrigin
+		}
 		r.Beside = len(j.Args)+len(j.Headers) > inlineLimit
 		r.State, r.DueAt, r.Delay = dueTime(now, j)
 		if r.ID > storage.MaxKey {

@@ -93,6 +93,8 @@ type fresh struct {
 	first  int64
 	lanes  map[storage.Lane]int
 	single bool // the call adds one job
+	// The schedule whose tick enqueues, "" if none does.
+	schedule string
 }
 
 func (f *fresh) add(key int64, lane storage.Lane) {

@@ -191,6 +191,9 @@ func (t *tx) insert(r *jobRow) error {
 			return err
 		}
 	}
+	if err := t.addOrigin(r); err != nil {
+		return err
+	}
 	headers, args, err := t.payload(r)
 	if err != nil {
 		return err

@@ -154,6 +154,9 @@ func (t *tx) endOption(f *facts, to stateCode) error {
 			return err
 		}
 	}
+	if err := t.endOrigin(f, to); err != nil {
+		return err
+	}
 	if f.Options&hasOption == 0 || to == 0 {
 		return nil
 	}
@@ -170,6 +173,11 @@ func (t *tx) dropOption(f *facts) error {
 	}
 	if f.Options&hasKept != 0 {
 		if _, err := t.exec(sqlDropKept, f.ID); err != nil {
+			return err
+		}
+	}
+	if f.Options&hasOrigin != 0 {
+		if _, err := t.exec(sqlDropOrigin, f.ID); err != nil {
 			return err
 		}
 	}

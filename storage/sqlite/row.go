@@ -37,13 +37,15 @@ const (
 const inlineLimit = 2048
 
 // The bits of options: errand_option has a row of the job, errand_tag has; the job was
-// redriven; errand_history may have edits of it; errand_kept may have a row.
+// redriven; errand_history may have edits of it; errand_kept may have a row; a schedule
+// has enqueued it, so that errand_origin has a row while it is live or dead.
 const (
 	hasOption   = 1
 	hasTags     = 2
 	wasRedriven = 4
 	hasEdits    = 8
 	hasKept     = 16
+	hasOrigin   = 32
 )
 
 // facts are what has to be known of a job when its row goes. Of a leased job none
@@ -81,6 +83,7 @@ type jobRow struct {
 	Doc       []byte // of the policy
 	Headers   []byte
 	Args      []byte
+	schedule  string  // of a new job, that has enqueued it
 	option    *option // of a new job; of others nil until it is read
 	leads     int     // see calls: the index of a want, plus one; 0: the job brings no others
 }

@@ -82,6 +82,10 @@ UNION ALL SELECT id, options FROM main.errand_finished UNION ALL SELECT id, opti
 	{name: "checkpoints of jobs that have ended", since: 3, means: "only a live or dead job has a checkpoint, and only one that is done a result",
 		sql: `SELECT job FROM main.errand_kept WHERE (checkpoint IS NOT NULL AND job IN (SELECT id FROM main.errand_finished))
 OR (result IS NOT NULL AND job NOT IN (SELECT id FROM main.errand_finished WHERE state = 4))`},
+	{name: "wrong jobs of schedules", since: 4, means: "it is known which schedule has enqueued a live or dead job that is marked as having one, and that it is live",
+		sql: `SELECT id FROM (SELECT id, options, 1 AS live FROM main.errand_job UNION ALL SELECT id, options, 0 FROM main.errand_dead) j
+LEFT JOIN main.errand_origin o ON o.job = j.id WHERE o.live IS NOT CASE WHEN options & 32 <> 0 THEN j.live END
+UNION ALL SELECT job FROM main.errand_origin WHERE job NOT IN (SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_dead)`},
 	{name: "windows of jobs that have ended", means: "only a live job has a time before which it has to begin",
 		sql: `SELECT job FROM main.errand_option WHERE (start_by <> 0 OR deadline <> 0) AND job NOT IN (SELECT id FROM main.errand_job)`},
 	{name: "windows of jobs that run", means: "a job that runs is passed over by what looks for windows that are over, and no other job is",

@@ -72,6 +72,7 @@ SELECT DISTINCT substr(group_key, 1, instr(group_key, ' ') - 1), '', 'group_limi
 	"revisions from the future":                       `UPDATE errand_schedule SET revision = 1000`,
 	"revisions that are tokens":                       `UPDATE errand_schedule SET revision = (SELECT MAX(token) FROM errand_job)`,
 	"last ticks without a job":                        `UPDATE errand_schedule SET last_job = NULL`,
+	"wrong jobs of schedules":                         `UPDATE errand_origin SET live = 0`,
 	"starts of no schedule":                           `INSERT INTO errand_start VALUES (1000, 1)`,
 	"ticks of no schedule":                            `UPDATE errand_tick SET schedule = 1000`,
 	"jobs without their message":                      `UPDATE errand_message SET id = id || 'x'`,

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	sqlPlan = `SELECT schedule, revision, paused, next_tick, through, last_tick, last_job, skip_overlap
+	sqlPlan = `SELECT schedule, revision, paused, next_tick, through, last_tick, last_job, skip_overlap, COALESCE(wall, '') AS wall
 FROM main.errand_schedule WHERE name = ?1`
 	sqlAddSchedule = `INSERT INTO main.errand_schedule
-(name, revision, paused, next_tick, through, spec, zone, missed, skip_overlap, jitter)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
+(name, revision, paused, next_tick, through, spec, zone, missed, skip_overlap, jitter, wall)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)`
 	sqlSetSchedule = `UPDATE main.errand_schedule SET revision = ?2, paused = ?3, next_tick = ?4, through = ?5,
-spec = ?6, zone = ?7, missed = ?8, skip_overlap = ?9, jitter = ?10 WHERE schedule = ?1`
+spec = ?6, zone = ?7, missed = ?8, skip_overlap = ?9, jitter = ?10, wall = ?11 WHERE schedule = ?1`
 	sqlPutScheduleJob = `INSERT OR REPLACE INTO main.errand_schedule_job
 (schedule, queue, kind, priority, timeout, policy, unique_key, unique_scope, headers, args, tags,
 start_within, finish_within, flags, group_name)
@@ -31,7 +31,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)`
 	sqlSchedules       = scheduleSelect + ` ORDER BY s.name`
 	sqlSchedule        = scheduleSelect + ` WHERE s.name = ?1`
 	scheduleSelect     = `SELECT s.schedule, s.revision, s.paused, s.next_tick, s.through, s.last_tick, s.last_job,
-s.skip_overlap, s.name, s.spec, s.zone, s.missed, s.jitter, j.queue, j.kind, j.priority, j.timeout, j.policy,
+s.skip_overlap, COALESCE(s.wall, '') AS wall, s.name, s.spec, s.zone, s.missed, s.jitter, j.queue, j.kind, j.priority, j.timeout, j.policy,
 COALESCE(j.unique_key, '') AS unique_key, j.unique_scope, j.headers, j.args, COALESCE(j.tags, '') AS tags,
 j.start_within, j.finish_within, j.flags, COALESCE(j.group_name, '') AS group_name
 FROM main.errand_schedule s JOIN main.errand_schedule_job j ON j.schedule = s.schedule`
@@ -49,12 +49,13 @@ type planRow struct {
 	LastTick    sql.NullInt64 `db:"last_tick"`
 	LastJob     []byte        `db:"last_job"`
 	SkipOverlap bool          `db:"skip_overlap"`
+	Wall        string
 }
 
 func (r *planRow) plan() storage.Plan {
 	return storage.Plan{
 		Revision: r.Revision, Paused: r.Paused,
-		Next: timeOf(r.NextTick), Through: timeOf(r.Through),
+		Next: timeOf(r.NextTick), Through: timeOf(r.Through), Wall: r.Wall,
 	}
 }
 
@@ -83,7 +84,7 @@ func timeOf(n sql.NullInt64) time.Time {
 func (t *tx) plan(name string) (*planRow, error) {
 	r := &planRow{}
 	err := t.row(sqlPlan, []any{name},
-		&r.Schedule, &r.Revision, &r.Paused, &r.NextTick, &r.Through, &r.LastTick, &r.LastJob, &r.SkipOverlap)
+		&r.Schedule, &r.Revision, &r.Paused, &r.NextTick, &r.Through, &r.LastTick, &r.LastJob, &r.SkipOverlap, &r.Wall)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, nil
 	}
@@ -111,7 +112,7 @@ func (t *tx) putSchedule(s *storage.Schedule) (revision int64, err error) {
 	revision = t.token()
 	values := []any{
 		any(p.Schedule), revision, s.Paused, nullTime(s.Next), nullTime(s.Through),
-		s.Spec, s.Zone, s.Missed, s.SkipOverlap, s.Jitter.Microseconds(),
+		s.Spec, s.Zone, s.Missed, s.SkipOverlap, s.Jitter.Microseconds(), nullable(s.Wall),
 	}
 	if s.Revision == 0 {
 		values[0] = s.Name

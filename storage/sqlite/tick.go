@@ -14,9 +14,14 @@ import (
 )
 
 const (
-	sqlFire = `UPDATE main.errand_schedule SET revision = ?2, next_tick = ?3, through = ?4, last_tick = ?5, last_job = ?6
+	sqlFire = `UPDATE main.errand_schedule SET revision = ?2, next_tick = ?3, through = ?4, last_tick = ?5, last_job = ?6, wall = ?7
 WHERE schedule = ?1`
-	sqlLive     = `SELECT salt, created_at FROM main.errand_job WHERE id = ?1`
+	// Of the jobs that schedules of a name have enqueued.
+	sqlAddOrigin  = `INSERT INTO main.errand_origin (job, schedule) VALUES (?1, ?2)`
+	sqlOverlaps   = `SELECT EXISTS (SELECT 1 FROM main.errand_origin WHERE schedule = ?1 AND live = 1)`
+	sqlSetOrigin  = `UPDATE main.errand_origin SET live = ?2 WHERE job = ?1`
+	sqlDropOrigin = `DELETE FROM main.errand_origin WHERE job = ?1`
+
 	sqlLastTick = `SELECT COALESCE(MAX(n), 0) FROM main.errand_tick WHERE schedule = ?1`
 	sqlAddTick  = `INSERT INTO main.errand_tick (schedule, n, at, until, ticks, taken, noted, job)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
@@ -122,7 +127,10 @@ func (t *tx) fire(now time.Time, firings []storage.Firing) ([]storage.Fired, err
 				continue
 			}
 		}
-		if taken[i], err = t.fireOne(now, plans[f.Name], f); err != nil {
+		t.fresh.schedule = f.Name
+		taken[i], err = t.fireOne(now, plans[f.Name], f)
+		t.fresh.schedule = ""
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -218,8 +226,8 @@ func (t *tx) fireOne(now time.Time, p *planRow, f *storage.Firing) ([]storage.Ti
 		}
 	}
 	p.Revision = t.token()
-	p.NextTick, p.Through = nullTime(f.Next), nullTime(f.Through)
-	if _, err := t.exec(sqlFire, p.Schedule, p.Revision, p.NextTick, p.Through, p.LastTick, p.LastJob); err != nil {
+	p.NextTick, p.Through, p.Wall = nullTime(f.Next), nullTime(f.Through), f.Wall
+	if _, err := t.exec(sqlFire, p.Schedule, p.Revision, p.NextTick, p.Through, p.LastTick, p.LastJob, nullable(p.Wall)); err != nil {
 		return nil, err
 	}
 	return taken, t.addTicks(p.Schedule, taken)
@@ -240,11 +248,11 @@ func (t *tx) take(now time.Time, p *planRow, tick *storage.NewTick) (storage.Tic
 		return entry, nil
 	}
 	if p.SkipOverlap && tick.Taken != storage.TickManual {
-		live, err := t.live(p.lastJob())
-		if err != nil {
+		var overlaps bool
+		if err := t.row(sqlOverlaps, []any{t.fresh.schedule}, &overlaps); err != nil {
 			return entry, err
 		}
-		if live {
+		if overlaps {
 			entry.Taken = storage.TickOverlap
 			return entry, nil
 		}
@@ -266,18 +274,30 @@ func (t *tx) take(now time.Time, p *planRow, tick *storage.NewTick) (storage.Tic
 	return entry, nil
 }
 
-// live reports whether a job is scheduled, ready or running.
-func (t *tx) live(id storage.ID) (bool, error) {
-	if id.IsZero() {
-		return false, nil
+// addOrigin notes which schedule has enqueued a job that is new in errand_job, if one has: of
+// a job that was dead it is known.
+func (t *tx) addOrigin(r *jobRow) (err error) {
+	switch {
+	case r.Options&hasOrigin == 0:
+	case r.schedule != "":
+		_, err = t.exec(sqlAddOrigin, r.ID, r.schedule)
+	default:
+		_, err = t.exec(sqlSetOrigin, r.ID, true)
 	}
-	var salt uint32
-	var created int64
-	err := t.row(sqlLive, []any{id.Key()}, &salt, &created)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+	return err
+}
+
+// endOrigin notes that a live job has come to a state in which it is kept. Only of a dead one,
+// which may be redriven, it has to be known which schedule has enqueued it.
+func (t *tx) endOrigin(f *facts, to stateCode) (err error) {
+	switch {
+	case f.Options&hasOrigin == 0 || to == 0:
+	case to == dead:
+		_, err = t.exec(sqlSetOrigin, f.ID, false)
+	default:
+		_, err = t.exec(sqlDropOrigin, f.ID)
 	}
-	return err == nil && storage.NewID(fromMicros(created), salt, id.Key()) == id, err
+	return err
 }
 
 // addTicks appends to the history of a schedule, of which the last entries

@@ -313,7 +313,7 @@ func TestFire_StartInAnOldFile(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d.exec("DROP TABLE errand_start; DROP TABLE errand_kept; UPDATE errand_number SET n = 1 WHERE id = 0; DELETE FROM errand_migration WHERE version > 1")
+	d.exec("DROP TABLE errand_start; DROP TABLE errand_kept; DROP TABLE errand_origin; ALTER TABLE errand_schedule DROP COLUMN wall; UPDATE errand_number SET n = 1 WHERE id = 0; DELETE FROM errand_migration WHERE version > 1")
 	if s, err := sqlite.Open(d.path, &sqlite.Options{ReadOnly: true}); !errors.Is(err, storage.ErrUnsupportedDB) {
 		t.Errorf("opened for reading alone: %v, %v", s, err)
 	}
@@ -324,5 +324,59 @@ func TestFire_StartInAnOldFile(t *testing.T) {
 	s = d.open()
 	if !fire(t, s, starting(t, s, sched)).Applied {
 		t.Error("the first start took no effect")
+	}
+}
+
+// Of the jobs in a file of a build that knew only of the last one of a schedule that one is known,
+// also if it is dead and redriven.
+func TestFire_OverlapInAnOldFile(t *testing.T) {
+	for _, ends := range []storage.Outcome{0, storage.OutcomeDead} {
+		d := newDB(t, nil)
+		s := d.open()
+		ctx := context.Background()
+		var plans []storage.Plan
+		for i := range 20 { // keys of two digits
+			sched := newSchedule(fmt.Sprint("s", i))
+			sched.SkipOverlap = true
+			plans = append(plans, fire(t, s, firing(sched.Name, put(t, s, sched), &sched.Job)).Plan)
+		}
+		last, next := lease(t, s, 20, "a")[19], newJob("default", "a")
+		if ends != 0 {
+			x := storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{{Lease: last.Lease, Outcome: ends, Reason: storage.ReasonPermanent}}}
+			if _, err := s.Exchange(ctx, t0, x); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		d.exec(`DROP TABLE errand_origin; ALTER TABLE errand_schedule DROP COLUMN wall; UPDATE errand_job SET options = 0; UPDATE errand_dead SET options = 0;
+UPDATE errand_number SET n = 3 WHERE id = 0; DELETE FROM errand_migration WHERE version > 3`)
+		s = d.open()
+		d.Invariants(t)
+		takes := func(want storage.TickOutcome) {
+			t.Helper()
+			fired := fire(t, s, firing("s19", plans[19], &next))
+			if len(fired.Ticks) != 1 || fired.Ticks[0].Taken != want {
+				t.Fatalf("outcome %d: the tick was taken as %+v, want %s", ends, fired.Ticks, want)
+			}
+			plans[19] = fired.Plan
+		}
+		if ends != 0 {
+			if step, err := s.Redrive(ctx, t0, storage.Selection{IDs: []storage.ID{last.ID}}, ""); err != nil || step.N != 1 {
+				t.Fatalf("redriven %+v, %v", step, err)
+			}
+		}
+		takes(storage.TickOverlap)
+		if _, err := s.Cancel(ctx, t0, last.ID, storage.Retention{}); err != nil {
+			t.Fatal(err)
+		}
+		if ends == 0 {
+			x := storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{{Lease: last.Lease, Outcome: storage.OutcomeDone}}}
+			if _, err := s.Exchange(ctx, t0, x); err != nil {
+				t.Fatal(err)
+			}
+		}
+		takes(storage.TickFired)
 	}
 }

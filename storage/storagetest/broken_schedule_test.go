@@ -83,6 +83,23 @@ func eachTick(f func(m *Memory, s *schedule, t *storage.NewTick)) func(in *insta
 	})
 }
 
+// blind has firings not see the live jobs for which f is true, of those that there were before.
+func blind(f func(s *schedule, j *job) bool) func(in *instance) storage.Store {
+	return firing(func(m *Memory, _ []storage.Firing) func([]storage.Fired) {
+		was := map[*schedule]bool{}
+		for _, s := range m.schedules {
+			was[s] = s.SkipOverlap
+			s.SkipOverlap = s.SkipOverlap && slices.ContainsFunc(m.where(func(j *job) bool { return j.schedule == s.Name && j.live() }, byKey),
+				func(j *job) bool { return !f(s, j) })
+		}
+		return func([]storage.Fired) {
+			for s, skip := range was {
+				s.SkipOverlap = skip
+			}
+		}
+	})
+}
+
 var scheduleFaults = []fault{
 	{"a firing needs no revision", "fire_concurrent", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
 		for i, f := range firings {
@@ -165,6 +182,17 @@ var scheduleFaults = []fault{
 			}
 		}
 	})},
+	{"a firing forgets the wall", "fire_plan", firing(func(_ *Memory, firings []storage.Firing) func([]storage.Fired) {
+		for i := range firings {
+			firings[i].Wall = ""
+		}
+		return nil
+	})},
+	{"a put keeps the wall", "schedule_replace", putting(func(m *Memory, s *storage.Schedule) {
+		if old := m.schedules[s.Name]; old != nil {
+			s.Wall = old.Wall
+		}
+	}, nothing)},
 	{"a put at any revision replaces", "schedule_replace", putting(func(m *Memory, s *storage.Schedule) {
 		if old := m.schedules[s.Name]; old != nil && s.Revision != 0 {
 			s.Revision = old.Revision
@@ -248,39 +276,68 @@ var scheduleFaults = []fault{
 		}
 	})},
 	{"many ticks in a row count as one", "fire_ranges", eachTick(func(_ *Memory, _ *schedule, t *storage.NewTick) { t.N = 1 })},
-	{"overlap only with a running job", "overlap_states", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
-		was := map[*schedule]bool{}
-		for _, s := range m.schedules {
-			was[s] = s.SkipOverlap
-			if j := m.find(s.LastJob); j != nil && j.State != storage.Running {
-				s.SkipOverlap = false
-			}
-		}
-		return func([]storage.Fired) {
-			for s, skip := range was {
-				s.SkipOverlap = skip
-			}
-		}
-	})},
+	{"overlap only with a running job", "overlap_states", blind(func(_ *schedule, j *job) bool { return j.State != storage.Running })},
 	{"overlap with a dead job", "overlap_states", eachTick(func(m *Memory, s *schedule, t *storage.NewTick) {
 		if j := m.find(s.LastJob); s.SkipOverlap && j != nil && j.State == storage.Dead {
 			t.Taken, t.Job = storage.TickOverlap, nil
 		}
 	})},
-	{"overlap with a job that has just been fired goes unseen", "overlap_batch", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
-		was := map[*schedule]bool{}
-		for _, s := range m.schedules {
-			was[s] = s.SkipOverlap
-			if j := m.find(s.LastJob); j == nil || !j.live() {
-				s.SkipOverlap = false
-			}
+	{"overlap with a job that has just been fired goes unseen", "overlap_batch", blind(func(*schedule, *job) bool { return false })},
+	{"overlap only with the last job", "overlap_any", blind(func(s *schedule, j *job) bool { return j.ID != s.LastJob })},
+	{"overlap not with a job that has died once", "overlap_states", blind(func(_ *schedule, j *job) bool { return j.redriven })},
+	{"overlap not with a job that is blocked", "overlap_blocked", blind(func(_ *schedule, j *job) bool { return j.State == storage.Blocked })},
+	{"overlap not with a job of another kind", "overlap_other_rule", blind(func(s *schedule, j *job) bool { return j.Kind != s.Job.Kind })},
+	{"overlap not with a job in another queue", "overlap_ends", blind(func(s *schedule, j *job) bool { return j.Queue != s.Job.Queue })},
+	{"overlap not with a job that others have changed", "overlap_ends", blind(func(_ *schedule, j *job) bool { return string(j.Args) == "another" })},
+	{"a drop forgets the jobs", "overlap_any", func(in *instance) storage.Store {
+		h := sound(in)
+		h.drop = func(ctx context.Context, now time.Time, name string) error {
+			err := in.DropSchedule(ctx, now, name)
+			in.m.locked(func() {
+				for _, j := range in.m.jobs {
+					if j.schedule == name && err == nil {
+						j.schedule = ""
+					}
+				}
+			})
+			return err
 		}
-		return func([]storage.Fired) {
-			for s, skip := range was {
-				s.SkipOverlap = skip
+		return h
+	}},
+	{"a header makes a job one of the schedule", "overlap_not_its_own", eachTick(func(m *Memory, s *schedule, t *storage.NewTick) {
+		for _, j := range m.jobs {
+			if string(j.Headers) == `{"errand-schedule":"`+s.Name+`"}` {
+				j.schedule = s.Name
 			}
 		}
 	})},
+	{"the holder of the unique key is one of the schedule", "overlap_not_its_own", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		return func(out []storage.Fired) {
+			for i, f := range firings {
+				for _, t := range out[i].Ticks {
+					if t.Taken == storage.TickDuplicate {
+						m.find(t.ID).schedule = f.Name
+					}
+				}
+			}
+		}
+	})},
+	{"a job that was evicted overlaps", "overlap_ends", func(in *instance) storage.Store {
+		h := sound(in)
+		gone := map[string]bool{}
+		in.NotifyEvicted(func(_ time.Time, jobs []storage.Evicted) { gone["a"] = len(jobs) > 0 })
+		h.fire = func(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
+			for i := range firings {
+				for k := range firings[i].Ticks {
+					if t := &firings[i].Ticks[k]; gone[firings[i].Name] && t.Taken == storage.TickFired {
+						t.Taken, t.Job = storage.TickOverlap, nil
+					}
+				}
+			}
+			return in.Fire(ctx, now, firings)
+		}
+		return h
+	}},
 	{"overlap skips what somebody asked for", "overlap_batch", eachTick(func(m *Memory, s *schedule, t *storage.NewTick) {
 		if t.Taken == storage.TickManual {
 			t.Taken = storage.TickFired

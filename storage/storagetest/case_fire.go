@@ -11,7 +11,8 @@ import (
 )
 
 var fireCases = []testCase{
-	{"fire_plan", `Firing moves one schedule on, if it is at Revision: its Next and Through are set
+	{"fire_plan", `Firing moves one schedule on, if it is at Revision: its Next, Through and Wall are set,
+It means nothing to the Store.
 Plan is that of the schedule after the call.
 Applied is true if the firing took effect.`, func(f *fixture) {
 		for _, paused := range []bool{false, true} {
@@ -20,7 +21,7 @@ Applied is true if the firing took effect.`, func(f *fixture) {
 			s.Paused = paused
 			s.Revision = f.put(s)
 			for _, p := range []storage.Plan{
-				{Next: f.now.Add(2 * time.Hour), Through: f.now.Add(time.Hour)},
+				{Next: f.now.Add(2 * time.Hour), Through: f.now.Add(time.Hour), Wall: "at % é '\" noon"},
 				{Next: f.now.Add(-time.Hour)},
 				{Through: f.now.Add(-2 * time.Hour)},
 			} {
@@ -29,7 +30,7 @@ Applied is true if the firing took effect.`, func(f *fixture) {
 				if !fired.Applied {
 					f.Fatalf("a firing without ticks came to nothing")
 				}
-				s.Plan = storage.Plan{Revision: fired.Plan.Revision, Paused: paused, Next: p.Next, Through: p.Through}
+				s.Plan = storage.Plan{Revision: fired.Plan.Revision, Paused: paused, Next: p.Next, Through: p.Through, Wall: p.Wall}
 				f.samePlan("the answer", fired.Plan, s.Plan)
 				f.sameSchedule("the schedule after it", f.schedule(f.s, name), s)
 				if got := f.schedule(f.s, name); got.Next.IsZero() != p.Next.IsZero() || got.Through.IsZero() != p.Through.IsZero() {
@@ -74,7 +75,9 @@ Slices passed in belong to the caller again when the call returns`, func(f *fixt
 		f.sameTicks("the first answer", fired.Ticks, []storage.Tick{want[3], want[2]})
 		f.sameTicks("the second answer", more.Ticks, []storage.Tick{want[1], want[0]})
 		for _, plan := range []storage.Plan{fired.Plan, more.Plan, f.schedule(f.db.Open(), "a").Plan} {
-			f.samePlan("the schedule", plan, storage.Plan{Paused: true, Next: full(f, "").Next.Add(-2 * time.Second), Through: full(f, "").Through.Add(-2 * time.Second)})
+			f.samePlan("the schedule", plan, storage.Plan{
+				Paused: true, Next: full(f, "").Next.Add(-2 * time.Second), Through: full(f, "").Through.Add(-2 * time.Second), Wall: full(f, "").Wall,
+			})
 		}
 		f.lastJob("after the second firing", "a", last.At, more.Ticks[0].ID)
 		job := full(f, "a").Job

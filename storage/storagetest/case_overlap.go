@@ -6,8 +6,12 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// overlapSays is what the cases of this file are about.
-const overlapSays = "If the schedule is SkipOverlap and its LastJob is live, a tick is skipped as [TickOverlap]; only a manual one is not."
+// overlapSays is what the cases of this file are about, and overlapJobs whose jobs they are.
+const (
+	overlapSays = "If the schedule is SkipOverlap and a job of it is live, a tick is skipped as [TickOverlap]; only a manual one is not."
+	overlapJobs = overlapSays + `
+The jobs of a schedule are those that firings of its name have enqueued: also manual ones, and those of a schedule of that name that was dropped or was not SkipOverlap.`
+)
 
 // overlaps fires one tick of a and checks whether it was skipped.
 func (f *fixture) overlaps(what string, want bool) {
@@ -50,14 +54,16 @@ var overlapCases = []testCase{
 		other := f.leaseOne(f.s)
 		f.keep(keep, f.s, storage.Finish{Lease: other.Lease, Outcome: storage.OutcomeDone})
 		f.redrive(storage.Selection{IDs: []storage.ID{l.ID}}, "")
-		f.overlaps("the last but one redriven", false)
-		f.apply(f.s, died(f.leaseLast().Lease, storage.ReasonPermanent, "no"))
-		f.redrive(storage.Selection{}, "")
-		f.overlaps("redriven", true)
+		f.overlaps("the last but one redriven", true)
+		f.apply(f.s, died(f.leaseOne(f.s).Lease, storage.ReasonPermanent, "no"))
+		f.redrive(storage.Selection{}, "elsewhere")
+		f.overlaps("redriven to another queue", true)
+		f.cancel(l.ID)
+		f.overlaps("cancelled again", false)
 		s = f.schedule(f.s, "a")
 		s.SkipOverlap = false
 		f.put(s)
-		f.overlaps("redriven, but overlap is allowed", false)
+		f.overlaps("overlap is allowed", false)
 	}},
 
 	{"overlap_due_later", overlapSays, func(f *fixture) {
@@ -83,12 +89,94 @@ one that has a Job enqueues it`, func(f *fixture) {
 		f.lastJob("the schedule", "a", at(5), id(5))
 		f.is(storage.Ready, id(0), id(3), id(5))
 		f.counts(count(storage.Ready, 3))
-		// Only the last job counts.
-		for range 2 {
-			f.leaseOne(f.s)
-		}
 		f.cancel(id(5))
-		f.overlaps("two before it running", false)
+		f.cancel(id(0))
+		f.overlaps("the one between them ready", true)
+	}},
+
+	{"overlap_any", overlapJobs + `
+One that dies is live again once it is redriven.`, func(f *fixture) {
+		f.put(newSchedule("a", skipOverlap))
+		first := f.take("a", tick(f.now)).Ticks[0].ID
+		f.leaseOne(f.s)
+		second := f.take("a", manual(f.now)).Ticks[0].ID
+		f.cancel(second)
+		f.overlaps("one before that somebody asked for running", true)
+		f.s = f.db.Open()
+		f.overlaps("in another process", true)
+		f.cancel(first)
+		f.put(newSchedule("b", skipOverlap))
+		f.overlaps("asked to stop", true)
+		f.take("b", tick(f.now))
+		third := f.take("a", manual(f.now)).Ticks[0].ID
+		f.drop("a")
+		f.cancel(third)
+		f.put(newSchedule("a", skipOverlap))
+		f.overlaps("one of a schedule that was dropped running", true)
+	}},
+
+	{"overlap_other_rule", overlapJobs, func(f *fixture) {
+		f.put(newSchedule("a"))
+		fired := f.take("a", tick(f.now), tick(f.now))
+		s := f.schedule(f.s, "a")
+		s.SkipOverlap, s.Job.Kind = true, "another"
+		f.put(s)
+		f.cancel(fired.Ticks[1].ID)
+		f.overlaps("one from when overlap was allowed", true)
+		f.cancel(fired.Ticks[0].ID)
+		f.overlaps("none", false)
+	}},
+
+	{"overlap_not_its_own", overlapJobs + `
+Headers make no job one of a schedule.`, func(f *fixture) {
+		f.put(newSchedule("a", skipOverlap))
+		f.put(newSchedule("b", skipOverlap))
+		copies := func(n *storage.NewJob) { n.Headers = []byte(`{"errand-schedule":"a"}`) }
+		f.add(newJob(copies, unique("u")))
+		f.take("b", tick(f.now, copies))
+		fired := f.take("a", manual(f.now, unique("u")))
+		if got := fired.Ticks[0].Taken; got != storage.TickDuplicate {
+			f.Errorf("the tick was taken as %s, want a duplicate", got)
+		}
+		f.overlaps("those of others", false)
+	}},
+
+	{"overlap_ends", overlapJobs, func(f *fixture) {
+		f.put(newSchedule("a", skipOverlap))
+		f.caps(storage.Lane{Queue: "small"}, 1, 0, storage.EvictOldest)
+		small := lane("small", kind)
+		id := f.take("a", tick(f.now, small)).Ticks[0].ID
+		f.overlaps("to be evicted", true)
+		f.add(newJob(small))
+		f.states("evicted", []storage.ID{id}, "-")
+		id = f.take("a", tick(f.now, grouped("g"))).Ticks[0].ID
+		next := f.take("a", manual(f.now, grouped("g"))).Ticks[0].ID
+		f.states("in a group", []storage.ID{id, next}, "ready blocked")
+		f.cancel(id)
+		f.changed(next, storage.Edit{Delay: time.Hour})
+		f.overlaps("put off", true)
+		f.changed(next, moved("elsewhere"))
+		f.overlaps("in another queue", true)
+		f.cancel(next)
+		id = f.take("a", tick(f.now, unique("a"), finishWithin(time.Second))).Ticks[0].ID
+		f.answers("the key is held", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(storage.Replace), content("another"))
+		f.overlaps("replaced by another", true)
+		f.later(time.Minute)
+		f.ends(f.s, 1, id)
+		f.is(storage.Dead, id)
+		f.overlaps("at its deadline", false)
+	}},
+
+	{"overlap_blocked", overlapJobs, func(f *fixture) {
+		f.put(newSchedule("a", skipOverlap))
+		other := f.add(newJob(grouped("g")))[0]
+		id := f.take("a", tick(f.now, grouped("g"))).Ticks[0].ID
+		f.is(storage.Blocked, id)
+		f.overlaps("blocked", true)
+		f.done(other)
+		f.overlaps("let in", true)
+		f.done(id)
+		f.overlaps("done", false)
 	}},
 
 	{"overlap_before_unique", overlapSays + `
@@ -112,18 +200,4 @@ LastTick is the tick of which a job was enqueued last, and LastJob that job`, fu
 		f.overlaps("cancelled, ahead of time", false)
 		f.overlaps("ready", true)
 	}},
-}
-
-// leaseLast leases the last job of a, and ends all others that wait.
-func (f *fixture) leaseLast() (last storage.Leased) {
-	f.Helper()
-	want := f.schedule(f.s, "a").LastJob
-	for _, l := range f.lease(f.s, 100) {
-		if l.ID == want {
-			last = l
-		} else {
-			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeCancelled})
-		}
-	}
-	return last
 }

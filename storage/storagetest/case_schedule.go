@@ -28,7 +28,7 @@ func full(f *fixture, name string) storage.ScheduleRecord {
 			Headers: noise(16 << 10), Policy: []byte{0, 0xff, 0xfe, '{'}, Unique: "Key%_ '\"\\ é", UniqueScope: storage.UniqueForever,
 			Tags: []string{"b%", "a:é"}, StartWithin: time.Hour, FinishWithin: 90 * time.Minute, OnExpire: storage.Expired,
 		},
-		Plan: storage.Plan{Paused: true, Next: f.now.Add(time.Hour), Through: f.now.Add(-time.Minute)},
+		Plan: storage.Plan{Paused: true, Next: f.now.Add(time.Hour), Through: f.now.Add(-time.Minute), Wall: "12:00 nowhere/at all"},
 	}}
 }
 
@@ -36,6 +36,7 @@ var scheduleCases = []testCase{
 	{"schedule_add", `PutSchedule adds s if its Revision is zero
 It returns the new revision, which is positive, or zero if nothing was changed because the schedule is at another revision, exists already, or exists no more.
 Spec, Zone, Missed and Jitter mean nothing to the Store.
+empty if nothing does
 Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {
 		given := full(f, "a")
 		want := full(f, "a")

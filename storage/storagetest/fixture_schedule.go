@@ -94,7 +94,7 @@ func manual(at time.Time, changes ...func(*storage.NewJob)) storage.NewTick {
 
 // fires is a firing of a schedule, given the plan it shall have.
 func fires(name string, p storage.Plan, ticks ...storage.NewTick) storage.Firing {
-	return storage.Firing{Name: name, Revision: p.Revision, Next: p.Next, Through: p.Through, Ticks: ticks}
+	return storage.Firing{Name: name, Revision: p.Revision, Next: p.Next, Through: p.Through, Wall: p.Wall, Ticks: ticks}
 }
 
 // fire is one Fire of s.

@@ -91,8 +91,9 @@ type job struct {
 
 // marks is what a job keeps of what has happened to it.
 type marks struct {
-	redriven bool // at some time
-	unproven bool // it was reclaimed from one that is no Marker, and may have crashed
+	redriven bool   // at some time
+	schedule string // whose firing has enqueued it
+	unproven bool   // it was reclaimed from one that is no Marker, and may have crashed
 }
 
 // lease is what is known of the holding of a running job.

@@ -57,7 +57,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 		if s == nil || s.Revision != f.Revision || f.Start && !s.start(in) {
 			continue
 		}
-		s.Revision, s.Next, s.Through = m.revision(), floor(f.Next), floor(f.Through)
+		s.Revision, s.Next, s.Through, s.Wall = m.revision(), floor(f.Next), floor(f.Through), f.Wall
 		taken := make([]storage.Tick, 0, len(f.Ticks))
 		for _, t := range f.Ticks {
 			entry, j := m.tick(now, s, t, &evicted)
@@ -107,7 +107,7 @@ func (m *Memory) tick(now time.Time, s *schedule, t storage.NewTick, evicted *ev
 	if t.Job == nil {
 		return entry, nil
 	}
-	if last := m.find(s.LastJob); s.SkipOverlap && t.Taken != storage.TickManual && last != nil && last.live() {
+	if s.SkipOverlap && t.Taken != storage.TickManual && m.overlaps(s.Name) {
 		entry.Taken = storage.TickOverlap
 		return entry, nil
 	}
@@ -124,7 +124,18 @@ func (m *Memory) tick(now time.Time, s *schedule, t storage.NewTick, evicted *ev
 		return entry, nil
 	}
 	s.LastTick, s.LastJob = entry.At, e.ID
+	m.find(e.ID).schedule = s.Name
 	return entry, j
+}
+
+// overlaps reports whether a job that schedules of this name have enqueued is live.
+func (m *Memory) overlaps(name string) bool {
+	for _, j := range m.jobs {
+		if j.schedule == name && j.live() {
+			return true
+		}
+	}
+	return false
 }
 
 func (j *job) live() bool {

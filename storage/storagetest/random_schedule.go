@@ -10,7 +10,10 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-var anySchedule = rapid.SampledFrom([]string{"s", "t"})
+var (
+	anySchedule = rapid.SampledFrom([]string{"s", "t"})
+	anyWall     = rapid.SampledFrom([]string{"", "noon", "midnight"})
+)
 
 // revision is what a schedule was given in both.
 type revision struct{ real, model int64 }
@@ -41,7 +44,7 @@ func (h *history) putSchedule(t *rapid.T) {
 	p := h.pair(t)
 	s := storage.Schedule{
 		Name: anySchedule.Draw(t, "name"), Spec: "@hourly", SkipOverlap: rapid.Bool().Draw(t, "skip overlap"), Jitter: anyKeep.Draw(t, "jitter"),
-		Job: h.newJob(t), Plan: storage.Plan{Paused: rapid.Bool().Draw(t, "paused"), Next: h.due(t), Through: h.due(t)},
+		Job: h.newJob(t), Plan: storage.Plan{Paused: rapid.Bool().Draw(t, "paused"), Next: h.due(t), Through: h.due(t), Wall: anyWall.Draw(t, "wall")},
 	}
 	s.Job.DueAt, s.Job.Delay, s.Job.Doubtful = time.Time{}, 0, false
 	s.Next, s.Through = floor(s.Next), floor(s.Through) // how they are rounded is left open
@@ -68,7 +71,7 @@ func (h *history) fire(t *rapid.T) {
 	var real, model []storage.Firing
 	for range rapid.IntRange(1, 3).Draw(t, "firings") {
 		f := storage.Firing{
-			Name: anySchedule.Draw(t, "name"), Next: floor(h.due(t)), Through: floor(h.due(t)),
+			Name: anySchedule.Draw(t, "name"), Next: floor(h.due(t)), Through: floor(h.due(t)), Wall: anyWall.Draw(t, "wall"),
 			Start: rapid.IntRange(0, 3).Draw(t, "start") == 0,
 		}
 		for range rapid.SampledFrom([]int{0, 1, 2, 3, storage.TickLimit + 1}).Draw(t, "ticks") {
