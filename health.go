@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/internal/logs"
 	"github.com/errandq/errand/storage"
 )
@@ -81,6 +82,9 @@ const (
 	// HealthDead: there are 80 % or more of MaxDead dead letters of Queue and Kind; an empty
 	// name stands for any. With EvictDead, dead letters are deleted soon, or already.
 	HealthDead HealthCode = "dead"
+	// HealthSchedule: Schedule cannot be read by this process, as its time zone is missing for
+	// instance. Workers like this one do not fire it.
+	HealthSchedule HealthCode = "schedule"
 )
 
 // HealthReason is one reason in a [Health].
@@ -91,6 +95,8 @@ type HealthReason struct {
 	Queue string    `json:"queue,omitempty"`
 	Kind  string    `json:"kind,omitempty"`
 	Since time.Time `json:"since,omitzero"`
+	// Of HealthSchedule: the name.
+	Schedule string `json:"schedule,omitempty"`
 	// Of HealthCap: the caps, 0 for none, and the use, see [CapUse].
 	MaxJobs  int64 `json:"max_jobs,omitempty"`
 	MaxBytes int64 `json:"max_bytes,omitempty"`
@@ -102,8 +108,8 @@ type HealthReason struct {
 }
 
 // Health returns how the queue is: whether the store can be written, its disk, the clock,
-// loggers, damage, caps, jobs that have been due for long, lanes that stay held. It
-// writes nothing, but waits for its turn as a write does: give ctx a deadline. What
+// loggers, damage, caps, jobs that have been due for long, lanes that stay held,
+// schedules. It writes nothing, but waits for its turn as a write does: give ctx a deadline. What
 // cannot be found out before ctx ends makes the queue not ready.
 func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 	maxAge := cmp.Or(cmp.Or(o, &HealthOptions{}).MaxAge, defaultMaxAge)
@@ -126,6 +132,9 @@ func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 	var caps Health
 	if err == nil {
 		err = caps.caps(ctx, q, c.Free)
+	}
+	if err == nil {
+		err = caps.schedules(ctx, q)
 	}
 	h.fails(cmp.Or(err, c.Write))
 	if c.Low {
@@ -230,6 +239,22 @@ func (h *Health) fails(err error) {
 	}
 	h.Ready = false
 	h.add(HealthReason{Code: code, Text: err.Error()})
+}
+
+// schedules adds the schedules that are left alone here.
+func (h *Health) schedules(ctx context.Context, q *Queue) error {
+	store, ok := q.store.(storage.Scheduler)
+	if !ok {
+		return nil
+	}
+	all, err := store.Schedules(ctx)
+	for i := range all {
+		if why := engine.Unreadable(&all[i].Schedule); why != nil {
+			text := fmt.Sprintf("schedule %q is not fired here, as it cannot be read: %v; mend that, or declare it anew", all[i].Name, why)
+			h.add(HealthReason{Code: HealthSchedule, Text: text, Schedule: all[i].Name})
+		}
+	}
+	return err
 }
 
 // held adds the lanes that errand holds and that stay held.

@@ -346,6 +346,12 @@ func TestSchedules_Unreadable(t *testing.T) {
 				t.Errorf("List gave %v: want it to name the %s", err, what)
 			}
 		}
+		h := a.Health(t.Context(), nil)
+		h.Reasons = slices.DeleteFunc(h.Reasons, func(r errand.HealthReason) bool { return r.Code == errand.HealthClock })
+		if len(h.Reasons) != 1 || h.Reasons[0].Code != errand.HealthSchedule || h.Reasons[0].Schedule != "alien" || !h.Ready ||
+			!strings.Contains(h.Reasons[0].Text, `"alien" is not fired here`) || !strings.Contains(h.Reasons[0].Text, "Mars/Olympus") {
+			t.Errorf("the health is %+v", h)
+		}
 		a.work(nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
