@@ -87,6 +87,18 @@ type Selection struct {
 	Doubtful bool
 	// FromStart drops the checkpoints of the jobs that are redriven.
 	FromStart bool
+	// Under, if not nil, is the lease of the job that the step is a part of.
+	Under *Under
+}
+
+// Under ties a step to the lease of a job. A step under a lease that the Store does not hold, or
+// of a job that was cancelled, does nothing, and Step.Refused says why.
+type Under struct {
+	Lease
+	// Place, if not nil, returns what the step keeps of the job as Checkpoint does, in the same
+	// transaction; without Data that is nothing. A step that is several transactions calls it in
+	// each, with what was done so far and the Next after that. It must not call the Store.
+	Place func(*Step) Checkpoint
 }
 
 // Check returns an error if s selects jobs by what only a list takes.
@@ -124,6 +136,12 @@ type Step struct {
 	// which were asked to stop if Edit.Cancel is set; of Delete, the live ones of IDs.
 	Live []ID
 	Next Position
+	// Taken is how many jobs the step was about, whatever became of them. Of IDs these are the
+	// first.
+	Taken int
+	// Refused is what became of the lease of Selection.Under. If it is not [Applied], nothing was
+	// done.
+	Refused ItemResult
 	// Through is that of the Selection, or what stood for zero. Pass it to further steps
 	// of RunNow, Change and Delete: they leave out jobs that come meanwhile.
 	Through int64

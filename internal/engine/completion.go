@@ -169,11 +169,11 @@ func (a *Attempt) refusal(r storage.ItemResult) error {
 	if r == storage.Cancelling {
 		a.wasAsked()
 	}
-	return refused(r)
+	return Refused(r)
 }
 
-// refused returns why something about a lease was refused.
-func refused(r storage.ItemResult) error {
+// Refused returns why something about a lease was refused, nil if it was not.
+func Refused(r storage.ItemResult) error {
 	switch r {
 	case storage.Lost:
 		return ErrLeaseLost

@@ -65,7 +65,7 @@ func (a *Attempt) Checkpoint(ctx context.Context, data []byte) error {
 		return err
 	}
 	r, err := a.of.cfg.Store.Checkpoint(ctx, c)
-	return a.explained(ctx, errors.Join(err, refused(r)))
+	return a.explained(ctx, errors.Join(err, Refused(r)))
 }
 
 // CheckpointTx keeps where the job has got to in a transaction of the application, or of the
@@ -77,7 +77,7 @@ func (a *Attempt) CheckpointTx(ctx context.Context, store storage.TxEnqueuer, tx
 		return err
 	}
 	r, err := store.CheckpointTx(ctx, tx, c)
-	return a.explained(ctx, errors.Join(err, refused(r)))
+	return a.explained(ctx, errors.Join(err, Refused(r)))
 }
 
 // SetResult notes what is kept with the job if it is done.

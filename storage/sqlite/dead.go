@@ -137,16 +137,41 @@ type chosen struct {
 	EndedAt   int64 `db:"ended_at"`
 }
 
-// choose returns the IDs that one step is about, found without the writer.
-func (s *Store) choose(ctx context.Context, sel storage.Selection) (ids []storage.ID, next storage.Position, err error) {
+// choice is the jobs that one step is about.
+type choice struct {
+	ids     []storage.ID
+	died    []int64 // nil unless they are dead, and a filter has found them
+	more    bool    // others match too
+	through int64
+}
+
+func named(sel storage.Selection) choice { return choice{ids: sel.IDs, through: sel.Through} }
+
+// add adds what a filter has found.
+func (c *choice) add(rows []chosen) {
+	for _, r := range rows {
+		c.ids = append(c.ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))
+	}
+}
+
+// next returns the position after the first n jobs, zero if none is left.
+func (c *choice) next(n int) (p storage.Position) {
+	if n == 0 || n == len(c.ids) && !c.more {
+		return p
+	}
+	if p.Key = c.ids[n-1].Key(); c.died != nil {
+		p.At = fromMicros(c.died[n-1])
+	}
+	return p
+}
+
+// choose returns the dead jobs that one step is about, found without the writer.
+func (s *Store) choose(ctx context.Context, sel storage.Selection) (c choice, err error) {
 	if len(sel.IDs) > 0 {
-		return sel.IDs, next, nil
+		return named(sel), nil
 	}
-	if err := sel.Check(); err != nil {
-		return nil, next, err
-	}
-	if !sel.Filter.Has(storage.Dead) {
-		return nil, next, nil
+	if err := sel.Check(); err != nil || !sel.Filter.Has(storage.Dead) {
+		return c, err
 	}
 	limit := stepLimit
 	if sel.Limit > 0 {
@@ -157,47 +182,70 @@ func (s *Store) choose(ctx context.Context, sel storage.Selection) (ids []storag
 		text, args := deadQuery(sel.Filter, sel.After, limit)
 		return tx.SelectContext(ctx, &rows, text, args...)
 	})
-	for _, r := range rows {
-		ids = append(ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))
+	c.add(rows)
+	for i := range rows {
+		c.died = append(c.died, rows[i].EndedAt)
 	}
-	if len(rows) == limit {
-		last := rows[limit-1]
-		next = storage.Position{At: fromMicros(last.EndedAt), Key: last.ID}
-	}
-	return ids, next, err
+	c.more = len(rows) == limit
+	return c, err
 }
 
 // Redrive implements [storage.Store].
 func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
-	ids, next, err := s.choose(ctx, sel)
+	c, err := s.choose(ctx, sel)
 	if err != nil {
 		return storage.Step{}, err
 	}
-	return s.step(ctx, false, sel, ids, storage.Step{Next: next}, func(t *tx, id storage.ID, step *storage.Step) error {
+	return s.step(ctx, false, sel, c, func(t *tx, id storage.ID, step *storage.Step) error {
 		return t.redrive(now, id, queue, &sel, step)
 	})
 }
 
-// step calls one for each of ids, which sel selects, and adds to the answer begun.
-func (s *Store) step(ctx context.Context, ends bool, sel storage.Selection, ids []storage.ID, begun storage.Step, one func(*tx, storage.ID, *storage.Step) error) (storage.Step, error) {
+// step calls one for each of the jobs that sel has chosen, and returns what that has done.
+func (s *Store) step(ctx context.Context, ends bool, sel storage.Selection, c choice, one func(*tx, storage.ID, *storage.Step) error) (storage.Step, error) {
 	var step storage.Step
-	err := s.submit(ctx, &request{ends: ends, work: len(ids), run: func(t *tx) error {
-		step = begun
-		for _, id := range ids {
+	err := s.submit(ctx, &request{ends: ends, work: len(c.ids), run: func(t *tx) (err error) {
+		step = storage.Step{Through: c.through}
+		if step.Refused, err = t.under(sel.Under); err != nil || step.Refused != storage.Applied {
+			return err
+		}
+		for _, id := range c.ids {
 			if err := one(t, id, &step); err != nil {
 				return err
 			}
 		}
 		t.announce()
+		step.Taken, step.Next = len(c.ids), c.next(len(c.ids))
 		if len(sel.IDs) == 0 { // one that has just gone did not match any more
 			step.NotFound = nil
 		}
-		return nil
+		return t.keepPlace(sel.Under, &step)
 	}})
 	if err != nil {
 		return storage.Step{}, err
 	}
 	return step, nil
+}
+
+// under returns what has become of the lease that a step is tied to, if it is.
+func (t *tx) under(u *storage.Under) (storage.ItemResult, error) {
+	if u == nil {
+		return storage.Applied, nil
+	}
+	return t.standing(u.Lease, &checkpointed{})
+}
+
+// keepPlace keeps where the job has got to that a step is a part of.
+func (t *tx) keepPlace(u *storage.Under, step *storage.Step) error {
+	if u == nil || u.Place == nil {
+		return nil
+	}
+	c := u.Place(step)
+	if c.Lease = u.Lease; c.Data == nil {
+		return nil
+	}
+	_, err := t.checkpoint(&c) // in the transaction in which under has looked
+	return err
 }
 
 // dead reads a dead job, and the number of the policy in effect at its end;
@@ -262,22 +310,22 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 
 // RunNow implements [storage.Store].
 func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
-	ids, begun := sel.IDs, storage.Step{Through: sel.Through}
-	if len(ids) == 0 {
+	c := named(sel)
+	if len(sel.IDs) == 0 {
 		var err error
-		if ids, begun, err = s.chooseWaiting(ctx, sel, which); err != nil {
+		if c, err = s.chooseWaiting(ctx, sel, which); err != nil {
 			return storage.Step{}, err
 		}
 	}
-	return s.step(ctx, false, sel, ids, begun, func(t *tx, id storage.ID, step *storage.Step) error {
+	return s.step(ctx, false, sel, c, func(t *tx, id storage.ID, step *storage.Step) error {
 		return t.runNow(now, id, len(sel.IDs), which, step)
 	})
 }
 
 // chooseWaiting is choose for jobs that are scheduled.
-func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which storage.Waiting) (ids []storage.ID, step storage.Step, err error) {
+func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which storage.Waiting) (c choice, err error) {
 	if err := sel.Check(); err != nil {
-		return nil, step, err
+		return c, err
 	}
 	f, limit := sel.Filter, runNowLimit
 	if sel.Limit > 0 {
@@ -285,8 +333,8 @@ func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which 
 	}
 	var rows []chosen
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		if step.Through = sel.Through; step.Through == 0 {
-			if err := tx.Get(&step.Through, sqlLastJob); err != nil {
+		if c.through = sel.Through; c.through == 0 {
+			if err := tx.Get(&c.through, sqlLastJob); err != nil {
 				return err
 			}
 		}
@@ -295,7 +343,7 @@ func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which 
 		}
 		created, till := bounds(f.CreatedFrom, f.CreatedBefore)
 		due, before := bounds(f.DueFrom, f.DueBefore)
-		args := []any{sel.After.Key, step.Through, f.Queue, f.Kind, f.Error, which.First, which.Failed, created, till, due, before, f.Tag}
+		args := []any{sel.After.Key, c.through, f.Queue, f.Kind, f.Error, which.First, which.Failed, created, till, due, before, f.Tag}
 		if err := tx.Get(&due, sqlManyWait); errors.Is(err, sql.ErrNoRows) {
 			return tx.SelectContext(ctx, &rows, sqlWaitAll, args...)
 		} else if err != nil {
@@ -304,14 +352,9 @@ func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which 
 		return tx.SelectContext(ctx, &rows, sqlWaitByKey, append(args, limit+1)...)
 	})
 	slices.SortFunc(rows, func(a, b chosen) int { return cmp.Compare(a.ID, b.ID) })
-	if len(rows) > limit {
-		rows = rows[:limit]
-		step.Next.Key = rows[limit-1].ID
-	}
-	for _, r := range rows {
-		ids = append(ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))
-	}
-	return ids, step, err
+	c.more = len(rows) > limit
+	c.add(rows[:min(len(rows), limit)])
+	return c, err
 }
 
 func (t *tx) runNow(now time.Time, id storage.ID, named int, which storage.Waiting, step *storage.Step) error {

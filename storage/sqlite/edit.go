@@ -46,9 +46,9 @@ AND n <= (SELECT n FROM main.errand_history WHERE job = ?1 AND args IS NOT NULL 
 
 // chooseByKey is choose for live or finished jobs, given the statements that find
 // them and the last of them, and bounds of the time that is theirs.
-func (s *Store) chooseByKey(ctx context.Context, sel *storage.Selection, find, last string, states []stateCode, from, before time.Time) (ids []storage.ID, step storage.Step, err error) {
+func (s *Store) chooseByKey(ctx context.Context, sel *storage.Selection, find, last string, states []stateCode, from, before time.Time) (c choice, err error) {
 	if err := sel.Check(); err != nil {
-		return nil, step, err
+		return c, err
 	}
 	f, limit, mask := &sel.Filter, runNowLimit, 0
 	for _, state := range states {
@@ -61,8 +61,8 @@ func (s *Store) chooseByKey(ctx context.Context, sel *storage.Selection, find, l
 	}
 	var rows []chosen
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		if step.Through = sel.Through; step.Through == 0 {
-			if err := tx.Get(&step.Through, last); err != nil {
+		if c.through = sel.Through; c.through == 0 {
+			if err := tx.Get(&c.through, last); err != nil {
 				return err
 			}
 		}
@@ -71,30 +71,25 @@ func (s *Store) chooseByKey(ctx context.Context, sel *storage.Selection, find, l
 		}
 		created, till := bounds(f.CreatedFrom, f.CreatedBefore)
 		low, high := bounds(from, before)
-		return tx.SelectContext(ctx, &rows, find, sel.After.Key, step.Through, mask, f.Queue, f.Kind, f.Error, created, till, f.Tag, limit+1, low, high)
+		return tx.SelectContext(ctx, &rows, find, sel.After.Key, c.through, mask, f.Queue, f.Kind, f.Error, created, till, f.Tag, limit+1, low, high)
 	})
-	if len(rows) > limit {
-		rows = rows[:limit]
-		step.Next.Key = rows[limit-1].ID
-	}
-	for _, r := range rows {
-		ids = append(ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))
-	}
-	return ids, step, err
+	c.more = len(rows) > limit
+	c.add(rows[:min(len(rows), limit)])
+	return c, err
 }
 
 // Change implements [storage.Store].
 func (s *Store) Change(ctx context.Context, now time.Time, sel storage.Selection, e storage.Edit) (storage.Step, error) {
-	ids, begun := sel.IDs, storage.Step{Through: sel.Through}
-	if len(ids) == 0 {
+	c := named(sel)
+	if len(sel.IDs) == 0 {
 		var err error
 		live := []stateCode{scheduled, ready, running, blocked}
-		ids, begun, err = s.chooseByKey(ctx, &sel, sqlLiveByKey, sqlLastJob, live, sel.Filter.DueFrom, sel.Filter.DueBefore)
+		c, err = s.chooseByKey(ctx, &sel, sqlLiveByKey, sqlLastJob, live, sel.Filter.DueFrom, sel.Filter.DueBefore)
 		if err != nil {
 			return storage.Step{}, err
 		}
 	}
-	return s.step(ctx, e.Cancel != nil, sel, ids, begun, func(t *tx, id storage.ID, step *storage.Step) error {
+	return s.step(ctx, e.Cancel != nil, sel, c, func(t *tx, id storage.ID, step *storage.Step) error {
 		return t.change(now, id, &sel, &e, step)
 	})
 }
@@ -262,19 +257,19 @@ func (t *tx) editArgs(now time.Time, r *jobRow, args []byte) (bool, error) {
 
 // Delete implements [storage.Store].
 func (s *Store) Delete(ctx context.Context, sel storage.Selection) (storage.Step, error) {
-	f, ids, begun := &sel.Filter, sel.IDs, storage.Step{}
+	f, c := &sel.Filter, choice{ids: sel.IDs}
 	var err error
 	switch {
-	case len(ids) > 0:
+	case len(sel.IDs) > 0:
 	case len(f.States) == 0 || slices.Contains(f.States, storage.Dead):
-		ids, begun.Next, err = s.choose(ctx, sel)
+		c, err = s.choose(ctx, sel)
 	default:
-		ids, begun, err = s.chooseByKey(ctx, &sel, sqlFinishedByKey, sqlLastFinished, []stateCode{done, cancelled, expired}, f.EndedFrom, f.EndedBefore)
+		c, err = s.chooseByKey(ctx, &sel, sqlFinishedByKey, sqlLastFinished, []stateCode{done, cancelled, expired}, f.EndedFrom, f.EndedBefore)
 	}
 	if err != nil {
 		return storage.Step{}, err
 	}
-	return s.step(ctx, true, sel, ids, begun, func(t *tx, id storage.ID, step *storage.Step) error {
+	return s.step(ctx, true, sel, c, func(t *tx, id storage.ID, step *storage.Step) error {
 		return t.delete(id, &sel, step)
 	})
 }

@@ -296,7 +296,7 @@ type JobRow = jobRow
 
 // RunNowChosen is the step of RunNow for jobs that it has chosen by a filter.
 func (s *Store) RunNowChosen(ctx context.Context, now time.Time, ids []storage.ID, which storage.Waiting) (storage.Step, error) {
-	return s.step(ctx, false, storage.Selection{}, ids, storage.Step{}, func(t *tx, id storage.ID, step *storage.Step) error {
+	return s.step(ctx, false, storage.Selection{}, choice{ids: ids}, func(t *tx, id storage.ID, step *storage.Step) error {
 		return t.runNow(now, id, 0, which, step)
 	})
 }

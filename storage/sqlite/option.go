@@ -221,26 +221,15 @@ func (s *Store) CheckpointTx(ctx context.Context, in any, c storage.Checkpoint) 
 // checkpoint keeps where a job has got to, if this Store holds the lease: another one that
 // holds it knows by heart what its job has, see [facts].
 func (t *tx) checkpoint(c *storage.Checkpoint) (storage.ItemResult, error) {
-	r, err := t.look(c.Lease)
-	if err != nil || r != storage.Applied && r != storage.Cancelling {
+	var was checkpointed
+	if r, err := t.standing(c.Lease, &was); err != nil || r != storage.Applied {
 		return r, err
 	}
-	var holder, options, crashes, resets int64
-	var was []byte
-	err = t.row(sqlKept, []any{c.Key}, &holder, &options, &crashes, &resets, &was)
-	switch {
-	case err != nil:
-		return 0, err
-	case holder != cmp.Or(t.registered, t.store.self.number()):
-		return storage.Lost, nil
-	case r != storage.Applied:
-		return r, nil
-	}
-	keep := crashes == 0 || resets >= storage.CheckpointResets || bytes.Equal(was, c.Data)
+	keep, resets := was.crashes == 0 || was.resets >= storage.CheckpointResets || bytes.Equal(was.data, c.Data), was.resets
 	if !keep {
 		resets++
 	}
-	if !keep || options&hasKept == 0 {
+	if !keep || was.options&hasKept == 0 {
 		if _, err := t.markKept(c.Lease, keep); err != nil {
 			return 0, err
 		}
@@ -249,6 +238,26 @@ func (t *tx) checkpoint(c *storage.Checkpoint) (storage.ItemResult, error) {
 		return 0, err
 	}
 	return storage.Applied, t.keepProgress(c.Key, c.Progress)
+}
+
+// checkpointed is what a checkpoint has to know of its job.
+type checkpointed struct {
+	holder, options, crashes, resets int64
+	data                             []byte // of the checkpoint before
+}
+
+// standing reads what a checkpoint has to know of the job of a lease, and returns whether this Store
+// holds that, and the job is not cancelled.
+func (t *tx) standing(l storage.Lease, c *checkpointed) (storage.ItemResult, error) {
+	r, err := t.look(l)
+	if err != nil || r != storage.Applied && r != storage.Cancelling {
+		return r, err
+	}
+	err = t.row(sqlKept, []any{l.Key}, &c.holder, &c.options, &c.crashes, &c.resets, &c.data)
+	if err == nil && c.holder != cmp.Or(t.registered, t.store.self.number()) {
+		return storage.Lost, nil
+	}
+	return r, err
 }
 
 // markKept notes in the row of a leased job that errand_kept has one of it. Without

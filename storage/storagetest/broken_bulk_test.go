@@ -31,7 +31,60 @@ func unlimited(sel storage.Selection) storage.Selection {
 	return sel
 }
 
+// untied drops the lease of selections.
+func untied(sel storage.Selection) storage.Selection {
+	sel.Under = nil
+	return sel
+}
+
 var bulkFaults = []fault{
+	{"a step is not tied to its lease", "step_under", func(in *instance) storage.Store {
+		h := sound(in)
+		h.del = func(ctx context.Context, sel storage.Selection) (storage.Step, error) {
+			return in.Delete(ctx, untied(sel))
+		}
+		return h
+	}},
+	{"a step goes on for a job that was cancelled", "step_under", func(in *instance) storage.Store {
+		h := sound(in)
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
+			step, err := in.Redrive(ctx, now, sel, queue)
+			if step.Refused == storage.Cancelling {
+				return in.Redrive(ctx, now, untied(sel), queue)
+			}
+			return step, err
+		}
+		return h
+	}},
+	{"a step keeps no place", "step_place", func(in *instance) storage.Store {
+		h := sound(in)
+		h.del = func(ctx context.Context, sel storage.Selection) (storage.Step, error) {
+			if sel.Under != nil {
+				sel.Under = &storage.Under{Lease: sel.Under.Lease}
+			}
+			return in.Delete(ctx, sel)
+		}
+		return h
+	}},
+	{"a step says no number of those it was about", "step_place", func(in *instance) storage.Store {
+		h := sound(in)
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
+			step, err := in.Redrive(ctx, now, sel, queue)
+			step.Taken = 0
+			return step, err
+		}
+		return h
+	}},
+	{"a step without a place forgets the one before", "step_place_none", func(in *instance) storage.Store {
+		h := sound(in)
+		h.change = func(ctx context.Context, now time.Time, sel storage.Selection, e storage.Edit) (storage.Step, error) {
+			if u := sel.Under; u != nil {
+				sel.Under = &storage.Under{Lease: u.Lease, Place: func(*storage.Step) storage.Checkpoint { return storage.Checkpoint{Data: []byte("nowhere")} }}
+			}
+			return in.Change(ctx, now, sel, e)
+		}
+		return h
+	}},
 	{"a list of all has bulk jobs", "bulk_filter", func(in *instance) storage.Store {
 		h := sound(in)
 		h.list = func(ctx context.Context, f storage.Filter, after string, limit int) (page storage.Page, err error) {

@@ -30,17 +30,45 @@ func (in *instance) CheckpointTx(ctx context.Context, tx any, c storage.Checkpoi
 	return r, err
 }
 
-// checkpoint keeps where a job has got to, if holder holds the lease, as in sees it.
-func (in *instance) checkpoint(holder *instance, c storage.Checkpoint) storage.ItemResult {
-	j := in.m.held(c.Lease)
+// under returns what has become of the lease that a step is tied to, if it is.
+func (in *instance) under(u *storage.Under) storage.ItemResult {
+	if u == nil {
+		return storage.Applied
+	}
+	return in.standing(in, u.Lease)
+}
+
+// keepPlace keeps where the job has got to that it is a part of.
+func (in *instance) keepPlace(u *storage.Under, step *storage.Step) {
+	if u == nil || u.Place == nil {
+		return
+	}
+	if c := u.Place(step); c.Data != nil {
+		c.Lease = u.Lease
+		in.checkpoint(in, c)
+	}
+}
+
+// standing returns whether holder holds a lease, and its job is not cancelled.
+func (in *instance) standing(holder *instance, l storage.Lease) storage.ItemResult {
+	j := in.m.held(l)
 	switch {
 	case j == nil:
-		return in.notHeld(c.Lease)
+		return in.notHeld(l)
 	case j.lease.holder != holder:
 		return storage.Lost
 	case j.Cancelling:
 		return storage.Cancelling
 	}
+	return storage.Applied
+}
+
+// checkpoint keeps where a job has got to, if holder holds the lease, as in sees it.
+func (in *instance) checkpoint(holder *instance, c storage.Checkpoint) storage.ItemResult {
+	if r := in.standing(holder, c.Lease); r != storage.Applied {
+		return r
+	}
+	j := in.m.held(c.Lease)
 	if j.Crashes > 0 && j.resets < storage.CheckpointResets && !bytes.Equal(j.Checkpoint, c.Data) {
 		j.Crashes = 0
 		j.resets++

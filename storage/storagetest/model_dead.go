@@ -64,6 +64,10 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
+	if r := in.under(sel.Under); r != storage.Applied {
+		m.mu.Unlock()
+		return storage.Step{Refused: r}, nil
+	}
 	given := now
 	now = m.wrote(now)
 	var event *storage.Event
@@ -95,6 +99,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		event = available(event, j)
 		step.N++
 	}
+	in.keepPlace(sel.Under, &step)
 	m.mu.Unlock()
 	m.emit(in, now, event)
 	return step, nil
@@ -108,6 +113,10 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 	}
 	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
+	}
+	if r := in.under(sel.Under); r != storage.Applied {
+		m.mu.Unlock()
+		return storage.Step{Refused: r}, nil
 	}
 	now = m.wrote(now)
 	var event *storage.Event
@@ -130,6 +139,7 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 		}
 		step.N++
 	}
+	in.keepPlace(sel.Under, &step)
 	m.mu.Unlock()
 	m.emit(in, now, event)
 	return step, nil
@@ -148,6 +158,7 @@ func (j *job) waits(which storage.Waiting) bool {
 // Next and Through. A filter is for those that match too.
 func (m *Memory) selectLive(sel storage.Selection, match func(*job) bool) (live []*job, step storage.Step) {
 	if step.Through = sel.Through; len(sel.IDs) > 0 {
+		step.Taken = len(sel.IDs)
 		for _, id := range sel.IDs {
 			if j := m.find(id); j != nil && j.live() {
 				live = append(live, j)
@@ -167,6 +178,7 @@ func (m *Memory) selectLive(sel storage.Selection, match func(*job) bool) (live 
 		live = live[:limit]
 		step.Next.Key = live[limit-1].Key
 	}
+	step.Taken = len(live)
 	return live, step
 }
 
@@ -189,8 +201,10 @@ func (m *Memory) selectDead(sel storage.Selection) (dead []*job, step storage.St
 			dead = dead[:limit]
 			step.Next = dead[limit-1].position()
 		}
+		step.Taken = len(dead)
 		return dead, step
 	}
+	step.Taken = len(sel.IDs)
 	for _, id := range sel.IDs {
 		j := m.find(id)
 		switch {

@@ -18,6 +18,10 @@ func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selec
 	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
+	if r := in.under(sel.Under); r != storage.Applied {
+		m.mu.Unlock()
+		return storage.Step{Refused: r}, nil
+	}
 	given := now
 	now = m.wrote(now)
 	var event *storage.Event
@@ -53,6 +57,7 @@ func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selec
 		}
 		step.N++
 	}
+	in.keepPlace(sel.Under, &step)
 	m.mu.Unlock()
 	m.emit(in, given, event)
 	return step, nil
@@ -136,6 +141,10 @@ func (in *instance) Delete(ctx context.Context, sel storage.Selection) (storage.
 	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
+	if r := in.under(sel.Under); r != storage.Applied {
+		m.mu.Unlock()
+		return storage.Step{Refused: r}, nil
+	}
 	ended, step := m.selectEnded(sel)
 	for _, j := range ended {
 		delete(m.jobs, j.Key)
@@ -145,6 +154,7 @@ func (in *instance) Delete(ctx context.Context, sel storage.Selection) (storage.
 		step.N++
 	}
 	mark := m.mark
+	in.keepPlace(sel.Under, &step)
 	m.mu.Unlock()
 	m.emit(in, mark, nil)
 	return step, nil
@@ -157,6 +167,7 @@ func (m *Memory) selectEnded(sel storage.Selection) (ended []*job, step storage.
 		return m.selectDead(sel)
 	}
 	if len(sel.IDs) > 0 {
+		step.Taken = len(sel.IDs)
 		for _, id := range sel.IDs {
 			switch j := m.find(id); {
 			case j != nil && j.live():
@@ -181,5 +192,6 @@ func (m *Memory) selectEnded(sel storage.Selection) (ended []*job, step storage.
 		ended = ended[:limit]
 		step.Next.Key = ended[limit-1].Key
 	}
+	step.Taken = len(ended)
 	return ended, step
 }

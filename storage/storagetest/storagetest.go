@@ -119,6 +119,7 @@ func cases() []testCase {
 		promoteCases,
 		purgeCases,
 		redriveCases,
+		stepCases,
 		resultCases,
 		runNowCases,
 		scriptCases(),
