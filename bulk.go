@@ -1,7 +1,6 @@
 package errand
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/errandq/errand/internal/bulk"
 	"github.com/errandq/errand/storage"
 )
 
@@ -20,31 +20,17 @@ type BulkAction string
 
 // The actions.
 const (
-	BulkRedrive BulkAction = "redrive" // as [DeadLetters.Redrive]
-	BulkRunNow  BulkAction = "run-now" // as [Queue.RunNow]
-	BulkChange  BulkAction = "change"  // as [Queue.Change]
-	BulkCancel  BulkAction = "cancel"  // as [Queue.CancelAll]
-	BulkDelete  BulkAction = "delete"  // as [Queue.Delete]
+	BulkRedrive = BulkAction(bulk.Redrive) // "redrive", as [DeadLetters.Redrive]
+	BulkRunNow  = BulkAction(bulk.RunNow)  // "run-now", as [Queue.RunNow]
+	BulkChange  = BulkAction(bulk.Change)  // "change", as [Queue.Change]
+	BulkCancel  = BulkAction(bulk.Cancel)  // "cancel", as [Queue.CancelAll]
+	BulkDelete  = BulkAction(bulk.Delete)  // "delete", as [Queue.Delete]
 )
 
 // States returns the states of the jobs that a filter selects for the action, and nil for an
 // action that there is not. Jobs that JobFilter.IDs names may be in another one: see the call
 // that does the same at once.
-func (a BulkAction) States() []State {
-	switch a {
-	case BulkRedrive:
-		return []State{Dead}
-	case BulkRunNow:
-		return []State{Scheduled}
-	case BulkChange:
-		return []State{Scheduled, Ready, Blocked}
-	case BulkCancel:
-		return []State{Scheduled, Ready, Blocked, Running}
-	case BulkDelete:
-		return []State{Done, Cancelled, Expired, Dead}
-	}
-	return nil
-}
+func (a BulkAction) States() []State { return bulk.Action(a).States() }
 
 // Bulk is an order to change many jobs, see [Queue.StartBulk].
 type Bulk struct {
@@ -91,8 +77,8 @@ type BulkInfo struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 	// Changed is how many jobs were changed, and Left how many were taken and stayed as they
-	// are: another job holds their unique key, or they were not there. After the process of
-	// a worker has died, jobs of up to a second are missing in both.
+	// are: another job holds their unique key, or they were not there. Both are exact, also
+	// after the process of a worker has died.
 	Changed int64 `json:"changed"`
 	Left    int64 `json:"left,omitempty"`
 	// Total is how many jobs there were when the work began, and for FailedOnly how many there
@@ -111,52 +97,15 @@ type BulkInfo struct {
 }
 
 const (
-	mostRate   = 100_000
-	mostBulks  = 100    // that Bulks returns and that are kept
-	bulkCount  = 10_000 // jobs are counted up to so many
-	bulkLooked = 200_000
-	mostLook   = 2000 // Bulk.Look: what a store looks at for a page
-	bulkSample = 10
-	mostSet    = 100
+	mostRate  = 100_000
+	mostBulks = 100  // that Bulks returns and that are kept
+	mostLook  = 2000 // Bulk.Look: what a store looks at for a page
+	mostSet   = 100
 	// bulkTag is a tag of all bulk jobs, by which they are found among others.
 	bulkTag = "errand.bulk"
 	// bulkKept is for how long bulk jobs that have ended are kept, if they are not too many.
 	bulkKept = 100 * 365 * 24 * time.Hour
 )
-
-// bulkArgs are the args of a bulk job.
-type bulkArgs struct {
-	Do        BulkAction                 `json:"do"`
-	By        string                     `json:"by,omitempty"`
-	Rate      int                        `json:"rate,omitempty"`
-	IDs       []ID                       `json:"ids,omitempty"`
-	Filter    storage.Filter             `json:"filter,omitzero"`
-	To        string                     `json:"to,omitempty"` // a queue
-	Set       map[string]json.RawMessage `json:"set,omitempty"`
-	First     bool                       `json:"first_runs,omitempty"`
-	FromStart bool                       `json:"from_start,omitempty"`
-	Failed    bool                       `json:"failed_only,omitempty"`
-	Edit      *storage.Edit              `json:"edit,omitempty"`
-}
-
-// read decodes the args. It returns an error for those that this version does not know in
-// full: without a condition that another version has set, a filter selects other jobs.
-func (a *bulkArgs) read(data []byte) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(a); err != nil {
-		return err
-	}
-	switch {
-	case a.Do.States() == nil:
-		return fmt.Errorf("do: %q is not known here", a.Do)
-	case len(a.IDs) == 0 && len(a.Filter.States) == 0:
-		return errors.New("no jobs are selected")
-	case a.Do == BulkChange && a.Edit == nil:
-		return errors.New("edit: must be set")
-	}
-	return nil
-}
 
 // StartBulk has errand change many jobs by a job of its own, in the queue and of the kind
 // "errand.bulk". Any worker that runs does that work, of whatever queues and whatever its
@@ -166,26 +115,28 @@ func (a *bulkArgs) read(data []byte) error {
 //
 // It takes dead jobs that were dead when it began, so that what dies again is not redriven
 // twice, and other jobs that were enqueued before. Jobs that JobFilter.IDs names are taken as
-// they are then; after a crash some of them may be taken again. Between its steps, of at most
-// 500 jobs, others write.
+// they are then. Each step, of at most 500 jobs, is one transaction with the place that it has
+// reached: no crash has a job taken twice, and no number of crashes makes the bulk job dead.
+// Between the steps others write.
 //
-// [Queue.Cancel] ends it; what was done stays done. [Queue.Pause] of "errand.bulk" makes
+// [Queue.Cancel] ends it: no further step begins. What was done stays done. [Queue.Pause] of "errand.bulk" makes
 // all bulk jobs wait. They come in whatever caps are set, and no policy, middleware or
 // setting of an application applies to them. Filters and lists leave them out, unless
 // they name that queue or kind. [Queue.Bulks] lists them.
 //
 // StartBulk returns a [FieldError] for each fault of b, joined, and starts nothing then.
 func (q *Queue) StartBulk(ctx context.Context, b Bulk) (BulkInfo, error) {
-	a, err := q.bulkArgs(ctx, &b)
+	o, err := q.bulkOrder(ctx, &b)
 	if err != nil {
 		return BulkInfo{}, err
 	}
-	info := BulkInfo{Do: a.Do, By: a.By, Rate: a.Rate}
+	info := BulkInfo{Do: b.Do, By: b.By, Rate: b.Rate}
 	if b.DryRun {
-		info.Total, info.More, info.Sample, err = q.countBulk(ctx, a, b.Look)
+		c, err := o.Count(ctx, q.store, b.Look)
+		info.Total, info.More, info.Sample = c.N, c.More, c.Sample
 		return info, err
 	}
-	args, err := json.Marshal(a)
+	args, err := json.Marshal(o)
 	if err != nil {
 		return BulkInfo{}, err
 	}
@@ -207,21 +158,16 @@ func (q *Queue) StartBulk(ctx context.Context, b Bulk) (BulkInfo, error) {
 	return all[0], nil
 }
 
-// bulkArgs checks a Bulk.
-func (q *Queue) bulkArgs(ctx context.Context, b *Bulk) (*bulkArgs, error) {
+// bulkOrder checks a Bulk.
+func (q *Queue) bulkOrder(ctx context.Context, b *Bulk) (*bulk.Order, error) {
 	var f faults
-	about := b.Do.States()
-	if about == nil {
+	if b.Do.States() == nil {
 		f.field("do", string(b.Do), "must be one of redrive, run-now, change, cancel, delete")
 		return nil, f.err()
 	}
-	a := &bulkArgs{Do: b.Do, By: b.By, Rate: b.Rate}
-	sel := q.selection(&f, b.Filter, about...)
+	o := q.order(&f, b.Do, b.Filter)
+	o.By, o.Rate = b.By, b.Rate
 	f.some(&b.Filter)
-	a.IDs, a.Filter = sel.IDs, sel.Filter
-	if len(a.Filter.States) == 0 && len(a.IDs) == 0 {
-		a.Filter.States = about
-	}
 	f.notBulk("filter.queue", b.Filter.Queue)
 	f.notBulk("filter.kind", b.Filter.Kind)
 	f.between("rate", b.Rate, mostRate)
@@ -235,29 +181,20 @@ func (q *Queue) bulkArgs(ctx context.Context, b *Bulk) (*bulkArgs, error) {
 	other("redrive", b.Redrive != RedriveOptions{}, BulkRedrive)
 	other("set", len(b.Set) > 0, BulkRedrive)
 	other("run_now", b.RunNow != RunNowOptions{}, BulkRunNow)
-	c := &b.Change
-	other("change", !c.DueAt.IsZero() || c.Delay != 0 || c.Priority != nil || c.Queue != "" || c.Policy != nil || c.Args != nil, BulkChange)
+	other("change", !b.Change.isZero(), BulkChange)
 	switch b.Do {
 	case BulkRedrive:
-		if a.To = b.Redrive.Queue; a.To != "" {
-			f.queue("redrive.queue", a.To, &q.opts)
-		}
-		a.Set, a.FromStart = f.set(b.Set, q.opts.MaxArgs), b.Redrive.FromStart
+		q.redrive(&f, "redrive.queue", o, &b.Redrive)
+		o.Set = f.set(b.Set, q.opts.MaxArgs)
 	case BulkRunNow:
-		a.First, a.Failed = b.RunNow.FirstRuns, b.RunNow.FailedOnly
+		o.First, o.Failed = b.RunNow.FirstRuns, b.RunNow.FailedOnly
 	case BulkChange:
-		e := q.edit(&f, c, len(a.IDs) > 0)
-		a.Edit = &e
+		q.edit(&f, o, &b.Change)
 	}
-	if err := f.err(); err != nil {
+	if err := q.checked(ctx, &f, o, &b.Change); err != nil {
 		return nil, err
 	}
-	if c.Args != nil && b.Do == BulkChange {
-		if err := q.sameKind(ctx, a.IDs, c.Args.Kind()); err != nil {
-			return nil, err
-		}
-	}
-	return a, q.noBulks(ctx, a.IDs)
+	return o, q.noBulks(ctx, o.IDs)
 }
 
 // notBulk checks that a name is not that of bulk jobs.
@@ -422,140 +359,14 @@ func (q *Queue) bulkServed(ctx context.Context) (bool, error) {
 // bulkInfo returns what a bulk job shows of itself.
 func bulkInfo(r *JobInfo) BulkInfo {
 	b := BulkInfo{ID: r.ID, State: r.State, StartedAt: r.CreatedAt, EndedAt: r.EndedAt, Error: r.Error}
-	var a bulkArgs
-	if err := json.Unmarshal(r.Args, &a); err != nil { // of another version
+	var o bulk.Order
+	if err := json.Unmarshal(r.Args, &o); err != nil { // of another version
 		b.Error = cmp.Or(b.Error, "args: "+err.Error())
 	}
-	b.Do, b.By, b.Rate = a.Do, a.By, a.Rate
+	b.Do, b.By, b.Rate = BulkAction(o.Do), o.By, o.Rate
 	if p := r.Progress; p != nil {
-		b.Changed, b.Total = p.Done, p.Total
-		var n bulkNote
-		if json.Unmarshal([]byte(p.Note), &n) == nil { // that of an earlier version is no JSON
-			b.Left, b.More = n.Left, n.More
-		}
+		n := bulk.ReadNote(p.Note)
+		b.Changed, b.Total, b.Left, b.More = p.Done, p.Total, n.Left, n.More
 	}
 	return b
-}
-
-// bulkNote is the note of the progress of a bulk job, as JSON: what Done and Total do not say.
-type bulkNote struct {
-	Left int64 `json:"left,omitempty"`
-	More bool  `json:"more,omitempty"`
-}
-
-func (n bulkNote) text() string {
-	data, err := json.Marshal(n)
-	if err != nil || n == (bulkNote{}) {
-		return ""
-	}
-	return string(data)
-}
-
-// countBulk counts the jobs that a bulk job would take now, and returns some of them. Where it has
-// to look at jobs, it looks at one page of look, or at all if that is zero.
-func (q *Queue) countBulk(ctx context.Context, a *bulkArgs, look int) (n int64, more bool, sample []ID, err error) {
-	if len(a.IDs) > 0 {
-		return int64(len(a.IDs)), false, a.IDs[:min(len(a.IDs), bulkSample)], nil
-	}
-	counted := a.Do != BulkRunNow || a.First && !a.Failed
-	if counted {
-		if counted, n, err = q.countLanes(ctx, &a.Filter); err != nil {
-			return 0, false, nil, err
-		}
-	}
-	total, looked := int64(0), 0
-	for after := ""; ; {
-		limit := cmp.Or(look, maxPage)
-		if counted {
-			limit = min(limit, bulkSample)
-		}
-		page, err := q.store.Jobs(ctx, a.Filter, after, limit)
-		if err != nil {
-			return 0, false, nil, err
-		}
-		for i := range page.Jobs {
-			j := &page.Jobs[i]
-			if a.Do == BulkRunNow && (j.Attempt == 0 && !a.First || j.Attempt > 0 && a.Failed && j.Crashes > 0) {
-				continue
-			}
-			total++
-			if len(sample) < bulkSample {
-				sample = append(sample, j.ID)
-			}
-		}
-		looked += page.Looked
-		after = page.Next
-		switch {
-		case counted && (len(sample) == bulkSample || after == "" || look > 0 || looked >= bulkLooked):
-			return n, false, sample, nil
-		case total > bulkCount:
-			return bulkCount, true, sample, nil
-		case after == "":
-			return total, false, sample, nil
-		case look > 0 || looked >= bulkLooked:
-			return total, true, sample, nil
-		}
-	}
-}
-
-// countLanes counts the jobs that a filter of nothing but queue, kind and states selects, or of a
-// cause besides, from the numbers that are kept.
-func (q *Queue) countLanes(ctx context.Context, f *storage.Filter) (ok bool, n int64, err error) {
-	for _, at := range []time.Time{f.CreatedFrom, f.CreatedBefore, f.DueFrom, f.DueBefore, f.EndedFrom, f.EndedBefore} {
-		if !at.IsZero() {
-			return false, 0, nil
-		}
-	}
-	if f.Tag != "" || f.Reason != "" || f.Error != "" {
-		return false, 0, nil
-	}
-	if f.Cause != 0 {
-		return q.countCause(ctx, f)
-	}
-	counts, err := q.store.Counts(ctx)
-	for _, c := range counts {
-		if (f.Queue == "" || f.Queue == c.Queue) && (f.Kind == "" || f.Kind == c.Kind) && f.Has(c.State) && f.Reaches(c.Queue) {
-			n += c.N
-		}
-	}
-	return true, n, err
-}
-
-// countCause is countLanes for a filter with a cause.
-func (q *Queue) countCause(ctx context.Context, f *storage.Filter) (ok bool, n int64, err error) {
-	if len(f.States) != 1 || !f.Has(Dead) {
-		return false, 0, nil
-	}
-	all, err := q.store.Causes(ctx, Lane{Queue: f.Queue, Kind: f.Kind}, maxPage)
-	for _, c := range all {
-		if c.ID == f.Cause {
-			return true, c.N, err
-		}
-	}
-	return false, 0, err
-}
-
-// passes returns the states of the jobs that are taken, in turns: finished and dead ones
-// are apart.
-func (a *bulkArgs) passes() (all [][]State) {
-	if len(a.IDs) > 0 {
-		return [][]State{nil}
-	}
-	var others, dead []State
-	for _, s := range a.Filter.States {
-		if !a.Filter.Has(s) {
-			continue
-		}
-		if s == Dead {
-			dead = append(dead, s)
-		} else {
-			others = append(others, s)
-		}
-	}
-	for _, states := range [][]State{others, dead} {
-		if len(states) > 0 {
-			all = append(all, states)
-		}
-	}
-	return all
 }

@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"github.com/errandq/errand/internal/bulk"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
@@ -59,18 +59,16 @@ type ChangeResult struct {
 // error the result says what was done before; that stays done.
 func (q *Queue) Change(ctx context.Context, filter JobFilter, c JobChange) (ChangeResult, error) {
 	var f faults
-	sel := q.selection(&f, filter, BulkChange.States()...)
+	o := q.order(&f, BulkChange, filter)
 	f.some(&filter)
-	e := q.edit(&f, &c, len(sel.IDs) > 0)
-	if err := f.err(); err != nil {
+	q.edit(&f, o, &c)
+	if err := q.checked(ctx, &f, o, &c); err != nil {
 		return ChangeResult{}, err
 	}
-	if e.Args != nil {
-		if err := q.sameKind(ctx, sel.IDs, c.Args.Kind()); err != nil {
-			return ChangeResult{}, err
-		}
+	if len(o.IDs) == 0 && len(filter.States) == 0 {
+		o.Filter.States = append(o.Filter.States, Running) // they are named in the result
 	}
-	return q.change(ctx, sel, e)
+	return q.change(ctx, o)
 }
 
 // CancelAll cancels the jobs that match, as [Queue.Cancel] does: those that wait are
@@ -79,35 +77,35 @@ func (q *Queue) Change(ctx context.Context, filter JobFilter, c JobChange) (Chan
 // up to the last job that there was at the call.
 func (q *Queue) CancelAll(ctx context.Context, filter JobFilter) (ChangeResult, error) {
 	var f faults
-	sel := q.selection(&f, filter, BulkCancel.States()...)
+	o := q.order(&f, BulkCancel, filter)
 	f.some(&filter)
 	if err := f.err(); err != nil {
 		return ChangeResult{}, err
 	}
-	return q.change(ctx, sel, storage.Edit{Cancel: &storage.Retention{Default: q.opts.Retention}})
+	return q.change(ctx, o)
 }
 
-func (q *Queue) change(ctx context.Context, sel storage.Selection, e storage.Edit) (r ChangeResult, err error) {
-	now, believed := q.clock.read(ctx)
-	sel.Doubtful = !believed
-	defer q.awaits.changed()
-	err = eachLive(sel, func(sel storage.Selection) (storage.Step, error) {
-		step, err := q.store.Change(ctx, now, sel, e)
+func (q *Queue) change(ctx context.Context, o *bulk.Order) (r ChangeResult, err error) {
+	err = q.perform(ctx, o, func(step *storage.Step) {
 		r.Changed += step.N
 		r.Running = append(r.Running, step.Live...)
 		r.NotFound = append(r.NotFound, step.NotFound...)
-		return step, err
 	})
 	return r, err
 }
 
-// edit checks a change and returns it as the store takes it. named reports whether it is
-// of jobs that are named by ID.
-func (q *Queue) edit(f *faults, c *JobChange, named bool) storage.Edit {
-	if c.DueAt.IsZero() && c.Delay == 0 && c.Priority == nil && c.Queue == "" && isNil(c.Policy) && isNil(c.Args) {
+// isZero reports whether c changes nothing.
+func (c *JobChange) isZero() bool {
+	return c.DueAt.IsZero() && c.Delay == 0 && c.Priority == nil && c.Queue == "" && isNil(c.Policy) && isNil(c.Args)
+}
+
+// edit checks a change and puts it into an order as the store takes it.
+func (q *Queue) edit(f *faults, order *bulk.Order, c *JobChange) {
+	if c.isZero() {
 		f.field("change", nil, "must set a field")
 	}
-	e := storage.Edit{DueAt: c.DueAt, Delay: c.Delay, Priority: c.Priority, Queue: c.Queue}
+	e := &storage.Edit{DueAt: c.DueAt, Delay: c.Delay, Priority: c.Priority, Queue: c.Queue}
+	order.Edit = e
 	o := JobOptions{DueAt: c.DueAt, Delay: c.Delay}
 	if c.Priority != nil {
 		o.Priority = *c.Priority
@@ -123,21 +121,23 @@ func (q *Queue) edit(f *faults, c *JobChange, named bool) storage.Edit {
 		}
 	}
 	if !isNil(c.Args) {
-		if !named {
+		if len(order.IDs) == 0 {
 			f.field("args", c.Args.Kind(), "must be nil unless the jobs are named by IDs")
 		}
 		f.kind("", c.Args, &q.types)
 		e.Args = f.args("args", c.Args, q.opts.MaxArgs)
 	}
-	return e
 }
 
-// sameKind checks that jobs are of a kind, which they are for ever.
-func (q *Queue) sameKind(ctx context.Context, ids []ID, kind string) error {
-	var f faults
-	for _, id := range ids {
+// checked returns what is wrong with an order, last whether the jobs that get other args are of
+// their kind, which they are for ever.
+func (q *Queue) checked(ctx context.Context, f *faults, o *bulk.Order, c *JobChange) error {
+	if err := f.err(); err != nil || o.Edit == nil || o.Edit.Args == nil {
+		return err
+	}
+	for _, id := range o.IDs {
 		r, err := q.store.Job(ctx, id)
-		switch {
+		switch kind := c.Args.Kind(); {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
 			return err
@@ -156,35 +156,16 @@ func (q *Queue) sameKind(ctx context.Context, ids []ID, kind string) error {
 // before.
 func (q *Queue) Delete(ctx context.Context, filter JobFilter) (n int, err error) {
 	var f faults
-	sel := q.selection(&f, filter, BulkDelete.States()...)
+	o := q.order(&f, BulkDelete, filter)
 	f.some(&filter)
 	if err := f.err(); err != nil {
 		return 0, err
 	}
-	defer q.awaits.changed()
 	var live []ID
-	del := func(sel storage.Selection) (storage.Step, error) {
-		step, err := q.store.Delete(ctx, sel)
+	err = q.perform(ctx, o, func(step *storage.Step) {
 		n += step.N
 		live = append(live, step.Live...)
-		return step, err
-	}
-	// Finished jobs and dead letters are in tables of their own.
-	var finished []State
-	for _, s := range []State{Done, Cancelled, Expired} {
-		if sel.Filter.Has(s) {
-			finished = append(finished, s)
-		}
-	}
-	dies := sel.Filter.Has(Dead)
-	if len(sel.IDs) > 0 || len(finished) > 0 {
-		sel.Filter.States = finished
-		err = eachLive(sel, del)
-	}
-	if err == nil && len(sel.IDs) == 0 && dies {
-		sel.Filter.States = []State{Dead}
-		err = q.DeadLetters().each(ctx, sel, del)
-	}
+	})
 	if err == nil && len(live) > 0 {
 		err = fmt.Errorf("%w: %v", ErrLive, live[0])
 		if len(live) > 1 {
@@ -241,36 +222,16 @@ type RunNowResult struct {
 func (q *Queue) RunNow(ctx context.Context, filter JobFilter, o *RunNowOptions) (RunNowResult, error) {
 	o = cmp.Or(o, &RunNowOptions{})
 	var f faults
-	sel := q.selection(&f, filter, BulkRunNow.States()...)
+	order := q.order(&f, BulkRunNow, filter)
 	f.some(&filter)
 	if err := f.err(); err != nil {
 		return RunNowResult{}, err
 	}
+	order.First, order.Failed = o.FirstRuns, o.FailedOnly
 	var r RunNowResult
-	now := q.clock.current(ctx)
-	err := eachLive(sel, func(sel storage.Selection) (storage.Step, error) {
-		step, err := q.store.RunNow(ctx, now, sel, storage.Waiting{First: o.FirstRuns, Failed: o.FailedOnly})
+	err := q.perform(ctx, order, func(step *storage.Step) {
 		r.Ready += step.N
 		r.NotFound = append(r.NotFound, step.NotFound...)
-		return step, err
 	})
 	return r, err
-}
-
-// eachLive calls do for a selection of live jobs step by step, up to the last job
-// that there was at the first step.
-func eachLive(sel storage.Selection, do func(storage.Selection) (storage.Step, error)) error {
-	for ids := range slices.Chunk(sel.IDs, idStep) {
-		if _, err := do(storage.Selection{IDs: ids}); err != nil {
-			return err
-		}
-	}
-	for len(sel.IDs) == 0 {
-		step, err := do(sel)
-		if err != nil || step.Next == (storage.Position{}) {
-			return err
-		}
-		sel.After, sel.Through = step.Next, step.Through
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/errandq/errand/internal/bulk"
 	"github.com/errandq/errand/storage"
 )
 
@@ -126,25 +127,25 @@ func (d *DeadLetters) Get(ctx context.Context, id ID) (JobInfo, error) {
 func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveOptions) (RedriveResult, error) {
 	o = cmp.Or(o, &RedriveOptions{})
 	var f faults
-	sel := d.q.selection(&f, filter, Dead)
-	sel.FromStart = o.FromStart
-	if o.Queue != "" {
-		f.queue("queue", o.Queue, &d.q.opts)
-	}
+	order := d.q.order(&f, BulkRedrive, filter)
+	d.q.redrive(&f, "queue", order, o)
 	if err := f.err(); err != nil {
 		return RedriveResult{}, err
 	}
 	var r RedriveResult
-	err := d.each(ctx, sel, func(sel storage.Selection) (storage.Step, error) {
-		now, believed := d.q.clock.read(ctx)
-		sel.Doubtful = !believed
-		step, err := d.q.store.Redrive(ctx, now, sel, o.Queue)
+	err := d.q.perform(ctx, order, func(step *storage.Step) {
 		r.Redriven += step.N
 		r.Duplicates = append(r.Duplicates, step.Duplicates...)
 		r.NotFound = append(r.NotFound, step.NotFound...)
-		return step, err
 	})
 	return r, err
+}
+
+// redrive checks the options of a redrive, and puts them into an order.
+func (q *Queue) redrive(f *faults, field string, order *bulk.Order, o *RedriveOptions) {
+	if order.To, order.FromStart = o.Queue, o.FromStart; o.Queue != "" {
+		f.queue(field, o.Queue, &q.opts)
+	}
 }
 
 // Purge deletes the dead letters that match for good, and returns their number. For
@@ -156,55 +157,14 @@ func (d *DeadLetters) Purge(ctx context.Context, filter JobFilter) (int, error) 
 		return 0, ErrPurgeAll
 	}
 	var f faults
-	sel := d.q.selection(&f, filter, Dead)
+	o := d.q.order(&f, BulkRedrive, filter)
+	o.Do, o.Filter.States = bulk.Delete, []State{Dead} // also of those named by ID
 	if err := f.err(); err != nil {
 		return 0, err
 	}
-	defer d.q.awaits.changed()
 	n := 0
-	err := d.each(ctx, sel, func(sel storage.Selection) (storage.Step, error) {
-		sel.Filter.States = []State{Dead} // also of those named by ID
-		step, err := d.q.store.Delete(ctx, sel)
-		n += step.N
-		return step, err
-	})
+	err := d.q.perform(ctx, o, func(step *storage.Step) { n += step.N })
 	return n, err
-}
-
-// each calls do for a selection step by step.
-func (d *DeadLetters) each(ctx context.Context, sel storage.Selection, do func(storage.Selection) (storage.Step, error)) error {
-	if len(sel.IDs) > 0 {
-		for ids := range slices.Chunk(sel.IDs, idStep) {
-			if _, err := do(storage.Selection{IDs: ids, FromStart: sel.FromStart}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	end, err := d.q.lastDeath(ctx)
-	if err != nil || end.IsZero() {
-		return err
-	}
-	if before := sel.Filter.EndedBefore; before.IsZero() || end.Before(before) {
-		sel.Filter.EndedBefore = end
-	}
-	for {
-		step, err := do(sel)
-		if err != nil || step.Next == (storage.Position{}) {
-			return err
-		}
-		sel.After = step.Next
-	}
-}
-
-// lastDeath returns the time after the latest death; zero if no job is dead. It bounds the
-// work on those that are dead now. The clock does not: it may have been set back since.
-func (q *Queue) lastDeath(ctx context.Context) (time.Time, error) {
-	latest, err := q.store.Jobs(ctx, storage.Filter{States: []State{Dead}}, "", 1)
-	if err != nil || len(latest.Jobs) == 0 {
-		return time.Time{}, err
-	}
-	return latest.Jobs[0].EndedAt.Add(time.Microsecond), nil
 }
 
 // OnDead enqueues a job when another one dies, in the transaction of that death: for each

@@ -13,20 +13,22 @@ import (
 
 // bulk is what a verb does to many jobs: to those that are named, or that flags choose.
 type bulk struct {
-	// states are those of jobs that it is about.
-	states []queue.State
+	// order is what a bulk job is to do, without its filter; flags may set its fields. With
+	// durable one does it in any case, and else with --rate. If prepare is not nil, it completes
+	// the order.
+	order   *queue.Bulk
+	durable bool
+	prepare func(ctx context.Context, q *queue.Queue, b *queue.Bulk) error
+	// takes are the states of the jobs that it is about. If nil, those of the order.
+	takes []queue.State
 	// asks is what is asked before; it has the verb %s for the file. If empty, nothing is.
 	asks string
 	// always is true if it asks about jobs that are named too.
 	always bool
-	// try does the same without a change, with --dry-run. If nil, what order returns is
-	// counted.
+	// try does the same without a change, with --dry-run. If nil, the jobs are counted that a
+	// bulk job would take.
 	try func(ctx context.Context, path string, filter queue.JobFilter) error
 	do  func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error)
-	// order returns what a bulk job is to do, without its filter; nil if none can. With
-	// durable one does it in any case, and else with --rate.
-	order   func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (queue.Bulk, error)
-	durable bool
 }
 
 // done is what became of jobs, also beside an error.
@@ -42,22 +44,21 @@ func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
 	var f filterFlags
 	var by bulkFlags
 	var yes, dry bool
-	f.add(cmd, b.states...)
+	if b.takes == nil {
+		b.takes = b.order.Do.States()
+	}
+	f.add(cmd, b.takes...)
 	cmd.Flags().BoolVar(&f.all, "all", false, "all of them, if there is no other condition")
 	if b.asks != "" {
 		cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	}
-	if b.try == nil && b.order != nil {
+	if b.try == nil {
 		b.try = func(ctx context.Context, path string, filter queue.JobFilter) error {
-			return t.countBulk(ctx, path, filter, b.order)
+			return t.countBulk(ctx, path, filter, &b)
 		}
 	}
-	if b.try != nil {
-		cmd.Flags().BoolVar(&dry, "dry-run", false, "count what would be done")
-	}
-	if b.order != nil {
-		by.add(cmd)
-	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "count what would be done")
+	by.add(cmd)
 	completeArgs(cmd, nil)
 	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -79,7 +80,7 @@ func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
 			return err
 		}
 		if b.durable || cmd.Flags().Changed("rate") {
-			return t.startBulk(ctx, args[0], filter, &by, b.order)
+			return t.startBulk(ctx, args[0], filter, &by, &b)
 		}
 		if by.by != "" {
 			return errors.New("--by is for a bulk job: say --rate")

@@ -222,23 +222,26 @@ func (f *bulkFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.by, "by", "", "who asks for the bulk job, for people")
 }
 
-// startBulk has a bulk job do what order returns, and waits for its end.
-func (t *tool) startBulk(ctx context.Context, path string, filter queue.JobFilter, f *bulkFlags,
-	order func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (queue.Bulk, error),
-) error {
+// start has a bulk job do what a verb does, or counts what it would do.
+func (b *bulk) start(ctx context.Context, q *queue.Queue, filter queue.JobFilter, by *bulkFlags, dry bool) (queue.BulkInfo, error) {
+	o := *b.order
+	o.Filter, o.Rate, o.By, o.DryRun = filter, by.rate, by.by, dry
+	if b.prepare != nil {
+		if err := b.prepare(ctx, q, &o); err != nil {
+			return queue.BulkInfo{}, err
+		}
+	}
+	return q.StartBulk(ctx, o)
+}
+
+// startBulk has a bulk job do what a verb does, and waits for its end.
+func (t *tool) startBulk(ctx context.Context, path string, filter queue.JobFilter, by *bulkFlags, b *bulk) error {
 	var info *queue.BulkInfo
 	err := t.writing(ctx, path, false, func(q *queue.Queue) error {
 		if err := knowsCause(ctx, q, filter.Cause); err != nil {
 			return err
 		}
-		b, err := order(ctx, q, filter)
-		if err != nil {
-			return err
-		}
-		if b.Rate, b.By = f.rate, f.by; len(b.Filter.States) == 0 {
-			b.Filter = filter
-		}
-		begun, err := q.StartBulk(ctx, b)
+		begun, err := b.start(ctx, q, filter, by, false)
 		if err != nil {
 			return err
 		}
@@ -249,19 +252,10 @@ func (t *tool) startBulk(ctx context.Context, path string, filter queue.JobFilte
 }
 
 // countBulk says how many jobs a bulk job would take now, and names some of them.
-func (t *tool) countBulk(ctx context.Context, path string, filter queue.JobFilter,
-	order func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (queue.Bulk, error),
-) error {
+func (t *tool) countBulk(ctx context.Context, path string, filter queue.JobFilter, b *bulk) error {
 	var info queue.BulkInfo
-	err := t.reading(ctx, path, func(q *queue.Queue) error {
-		b, err := order(ctx, q, filter)
-		if err != nil {
-			return err
-		}
-		if b.DryRun = true; len(b.Filter.States) == 0 {
-			b.Filter = filter
-		}
-		info, err = q.StartBulk(ctx, b)
+	err := t.reading(ctx, path, func(q *queue.Queue) (err error) {
+		info, err = b.start(ctx, q, filter, &bulkFlags{}, true)
 		return err
 	})
 	if err != nil {
@@ -349,13 +343,9 @@ func workOnBulks(ctx context.Context, q *queue.Queue) (stop func() error) {
 
 func deadEditCommand(t *tool) *cobra.Command {
 	var set []string
-	var to string
-	values := map[string]json.RawMessage{}
+	order := &queue.Bulk{Do: queue.BulkRedrive, Set: map[string]json.RawMessage{}}
 	cmd := bulk{
-		states: queue.BulkRedrive.States(), asks: "edit and redrive dead letters of %s", try: t.dryRun, durable: true,
-		order: func(context.Context, *queue.Queue, queue.JobFilter) (queue.Bulk, error) {
-			return queue.Bulk{Do: queue.BulkRedrive, Set: values, Redrive: queue.RedriveOptions{Queue: to}}, nil
-		},
+		order: order, asks: "edit and redrive dead letters of %s", try: t.dryRun, durable: true,
 	}.verb(t, &cobra.Command{
 		Use:   "edit FILE [ID...]",
 		Short: "Change the args of dead letters, and make them ready again",
@@ -379,13 +369,13 @@ or whose unique key another job holds, stays dead.`,
 					}
 					value = string(quoted)
 				}
-				values[path] = json.RawMessage(value)
+				order.Set[path] = json.RawMessage(value)
 			}
 			return nil
 		},
 	})
 	cmd.Flags().StringArrayVar(&set, "set", nil, "a field of the args and its value, as in address.city=Paris; more than once for several")
-	cmd.Flags().StringVar(&to, "to", "", "put them into this queue")
+	cmd.Flags().StringVar(&order.Redrive.Queue, "to", "", "put them into this queue")
 	if err := cmd.MarkFlagRequired("set"); err != nil {
 		panic(err)
 	}

@@ -16,32 +16,30 @@ import (
 // changeVerb has cmd change the jobs that are named, or that flags choose. read returns
 // the change that the other flags say, in which args may be without a kind.
 func changeVerb(t *tool, cmd *cobra.Command, read func() (queue.JobChange, error)) *cobra.Command {
-	var c queue.JobChange
+	order := &queue.Bulk{Do: queue.BulkChange}
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
-		c, err = read()
+		order.Change, err = read()
+		return err
+	}
+	prepare := func(ctx context.Context, q *queue.Queue, b *queue.Bulk) (err error) {
+		if c := &b.Change; c.Args != nil {
+			c.Args, err = argsOf(ctx, q, b.Filter.IDs, c.Args)
+		}
 		return err
 	}
 	return bulk{
-		states: queue.BulkChange.States(), asks: cmd.Name() + " jobs of %s",
+		order: order, prepare: prepare, asks: cmd.Name() + " jobs of %s",
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
-			if c.Args != nil {
-				var err error
-				if c.Args, err = argsOf(ctx, q, filter.IDs, c.Args); err != nil {
-					return done{}, err
-				}
+			b := queue.Bulk{Filter: filter, Change: order.Change}
+			if err := prepare(ctx, q, &b); err != nil {
+				return done{}, err
 			}
-			r, err := q.Change(ctx, filter, c)
+			r, err := q.Change(ctx, filter, b.Change)
 			return done{r.Changed, len(r.Running) + len(r.NotFound), r, func(p *printer) {
 				p.printf("%s changed\n", jobsText(r.Changed))
 				p.printIDs("left as they are, since they run", r.Running)
 				p.printIDs("ended or not there", r.NotFound)
 			}}, err
-		},
-		order: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (_ queue.Bulk, err error) {
-			if c.Args != nil {
-				c.Args, err = argsOf(ctx, q, filter.IDs, c.Args)
-			}
-			return queue.Bulk{Do: queue.BulkChange, Change: c}, err
 		},
 	}.verb(t, cmd)
 }
@@ -144,7 +142,7 @@ are changed.`,
 
 func jobCancelCommand(t *tool) *cobra.Command {
 	return bulk{
-		states: queue.BulkCancel.States(), asks: "cancel jobs of %s",
+		order: &queue.Bulk{Do: queue.BulkCancel}, asks: "cancel jobs of %s",
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			if len(filter.IDs) > 0 {
 				return cancelEach(ctx, q, filter.IDs)
@@ -157,9 +155,6 @@ func jobCancelCommand(t *tool) *cobra.Command {
 				p.printf("%s cancelled\n", jobsText(r.Changed))
 				p.printIDs("asked to stop", r.Running)
 			}}, err
-		},
-		order: func(context.Context, *queue.Queue, queue.JobFilter) (queue.Bulk, error) {
-			return queue.Bulk{Do: queue.BulkCancel}, nil
 		},
 	}.verb(t, &cobra.Command{
 		Use:   "cancel FILE [ID...]",
@@ -208,16 +203,13 @@ func cancelEach(ctx context.Context, q *queue.Queue, ids []queue.ID) (done, erro
 
 func jobRemoveCommand(t *tool) *cobra.Command {
 	return bulk{
-		states: queue.BulkDelete.States(), asks: "delete jobs of %s for good", always: true,
+		order: &queue.Bulk{Do: queue.BulkDelete}, asks: "delete jobs of %s for good", always: true,
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			n, err := q.Delete(ctx, filter)
 			if errors.Is(err, queue.ErrLive) {
 				err = &statusError{statusFindings, fmt.Errorf("%w; to cancel it: errand jobs cancel", err)}
 			}
 			return done{n, missing(filter.IDs, n), map[string]int{"deleted": n}, func(p *printer) { p.printf("%s deleted\n", jobsText(n)) }}, err
-		},
-		order: func(context.Context, *queue.Queue, queue.JobFilter) (queue.Bulk, error) {
-			return queue.Bulk{Do: queue.BulkDelete}, nil
 		},
 	}.verb(t, &cobra.Command{
 		Use:   "rm FILE [ID...]",

@@ -75,20 +75,18 @@ func deadShowCommand(t *tool) *cobra.Command {
 }
 
 func redriveCommand(t *tool) *cobra.Command {
-	var o queue.RedriveOptions
+	order := &queue.Bulk{Do: queue.BulkRedrive}
+	o := &order.Redrive
 	cmd := bulk{
-		states: queue.BulkRedrive.States(), asks: "redrive dead letters of %s", try: t.dryRun,
+		order: order, asks: "redrive dead letters of %s", try: t.dryRun,
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			defer t.follow(ctx, q, "redriving", &filter)()
-			r, err := q.DeadLetters().Redrive(ctx, filter, &o)
+			r, err := q.DeadLetters().Redrive(ctx, filter, o)
 			return done{r.Redriven, len(r.Duplicates) + len(r.NotFound), r, func(p *printer) {
 				p.printf("%s redriven\n", jobsText(r.Redriven))
 				p.printIDs("stayed dead, as another job holds the unique key", r.Duplicates)
 				p.printIDs("not dead", r.NotFound)
 			}}, err
-		},
-		order: func(context.Context, *queue.Queue, queue.JobFilter) (queue.Bulk, error) {
-			return queue.Bulk{Do: queue.BulkRedrive, Redrive: o}, nil
 		},
 	}.verb(t, &cobra.Command{
 		Use:   "redrive FILE [ID...]",
@@ -244,18 +242,18 @@ func (t *tool) follow(ctx context.Context, q *queue.Queue, label string, filter 
 
 func purgeCommand(t *tool) *cobra.Command {
 	return bulk{
-		states: []queue.State{queue.Dead}, asks: "delete dead letters of %s for good", always: true,
+		order: &queue.Bulk{Do: queue.BulkDelete}, takes: queue.BulkRedrive.States(), asks: "delete dead letters of %s for good", always: true,
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			defer t.follow(ctx, q, "deleting", &filter)()
 			n, err := q.DeadLetters().Purge(ctx, filter)
 			return done{n, missing(filter.IDs, n), map[string]int{"purged": n}, func(p *printer) { p.printf("%s deleted\n", jobsText(n)) }}, err
 		},
-		order: func(_ context.Context, _ *queue.Queue, filter queue.JobFilter) (queue.Bulk, error) {
-			if len(filter.IDs) > 0 {
-				return queue.Bulk{}, errors.New("--rate: choose the jobs by flags, not by IDs")
+		prepare: func(_ context.Context, _ *queue.Queue, b *queue.Bulk) error {
+			if len(b.Filter.IDs) > 0 {
+				return errors.New("--rate: choose the jobs by flags, not by IDs")
 			}
-			filter.All, filter.States = false, []queue.State{queue.Dead}
-			return queue.Bulk{Do: queue.BulkDelete, Filter: filter}, nil
+			b.Filter.All, b.Filter.States = false, queue.BulkRedrive.States() // the dead ones
+			return nil
 		},
 	}.verb(t, &cobra.Command{
 		Use:   "purge FILE [ID...]",

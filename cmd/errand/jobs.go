@@ -159,7 +159,8 @@ go before it.`,
 }
 
 func jobRunCommand(t *tool) *cobra.Command {
-	var o queue.RunNowOptions
+	order := &queue.Bulk{Do: queue.BulkRunNow}
+	o := &order.RunNow
 	cmd := &cobra.Command{
 		Use:   "run FILE [ID...]",
 		Short: "Make jobs ready that wait for a retry",
@@ -172,9 +173,9 @@ closed. The exit status is 1 if a named job has ended, or is not there.`,
 	cmd.Flags().BoolVar(&o.FailedOnly, "failed-only", false, "leave out jobs whose handler chose the delay")
 	cmd.Flags().BoolVar(&o.FirstRuns, "first-runs", false, "take jobs too that have not run yet")
 	return bulk{
-		states: queue.BulkRunNow.States(),
+		order: order,
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
-			r, err := q.RunNow(ctx, filter, &o)
+			r, err := q.RunNow(ctx, filter, o)
 			var state queue.State // of a single job that was not made ready
 			if err == nil && len(filter.IDs) == 1 && r.Ready+len(r.NotFound) == 0 {
 				if j, gone := q.Job(ctx, filter.IDs[0]); gone == nil {
@@ -196,9 +197,6 @@ closed. The exit status is 1 if a named job has ended, or is not there.`,
 				}
 				p.printIDs("ended or not there", r.NotFound)
 			}}, err
-		},
-		order: func(context.Context, *queue.Queue, queue.JobFilter) (queue.Bulk, error) {
-			return queue.Bulk{Do: queue.BulkRunNow, RunNow: o}, nil
 		},
 	}.verb(t, cmd)
 }

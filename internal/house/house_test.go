@@ -45,7 +45,7 @@ func TestHouse_dependencies(t *testing.T) {
 		"modernc.org/libc", "modernc.org/mathutil", "modernc.org/memory", "github.com/dustin/go-humanize",
 		"github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft", "golang.org/x/sys",
 	}
-	own := []string{"", "/internal/argtag", "/internal/clock", "/internal/door", "/internal/engine", "/internal/logs", "/internal/schedule", "/internal/seconds", "/migrations", "/policy",
+	own := []string{"", "/internal/argtag", "/internal/bulk", "/internal/clock", "/internal/door", "/internal/engine", "/internal/logs", "/internal/schedule", "/internal/seconds", "/migrations", "/policy",
 		"/storage", "/storage/internal/rules", "/storage/sqlite", "/storage/sqlite/internal/host"}
 	deps := goList(t, "-deps", ".")
 	if len(deps) < 50 {
@@ -77,6 +77,7 @@ func TestHouse_directions(t *testing.T) {
 		"migrations":        {},
 		"internal/engine":   {"internal/clock", "internal/logs", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
 		"internal/argtag":   {},
+		"internal/bulk":     {"internal/engine", "storage"},
 		"internal/clock":    {},
 		"internal/door":     {"storage"},
 		"internal/logs":     {},
@@ -98,7 +99,7 @@ func TestHouse_directions(t *testing.T) {
 		"webhook":                      {module, "gate", "internal/door", "internal/remember", "internal/seconds", "policy", "policy/policyhttp", "storage"},
 		// other modules of stores are a matter of the test above
 		"storage/storagetest": {"storage"},
-		".":                   {"internal/argtag", "internal/clock", "internal/door", "internal/engine", "internal/logs", "internal/schedule", "internal/seconds", "policy", "storage", "storage/sqlite"},
+		".":                   {"internal/argtag", "internal/bulk", "internal/clock", "internal/door", "internal/engine", "internal/logs", "internal/schedule", "internal/seconds", "policy", "storage", "storage/sqlite"},
 	} {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "./"+dir).Output()
 		if err != nil {
