@@ -9,6 +9,7 @@
 //	behind it by no more than Slack          stands still until the wall clock has caught up
 //	behind it, before the program was built  goes on from the floor, by the monotonic clock
 //	behind it, but plausible                 the same for Patience, then the wall clock
+//	outside of the years 1970 to 9999        goes on from the floor, or from Built without one
 //
 // In the last case the floor was wrong: one visit to a wrong year must not keep the
 // queue there for ever. The queue's time then steps back, and due times that were
@@ -62,14 +63,21 @@ func built() time.Time {
 	return t
 }
 
+// Possible reports whether a clock can show t: a time in the years 1970 to 9999. Others are
+// damage, and no file and no JSON takes them.
+func Possible(t time.Time) bool { return t.Unix() >= 0 && t.Unix() < end }
+
+// end is when the year 10000 begins.
+const end = 253_402_300_800
+
 // Options of [New].
 type Options struct {
 	// Wall is the wall clock. If nil, time.Now.
 	Wall func() time.Time
 	// Store is the clock of the store, and reports whether it is known yet. It must not go
-	// by the wall clock. If nil, the store has none.
+	// by the wall clock. A time that is not [Possible] counts as not known. If nil, the store has none.
 	Store func() (now time.Time, known bool)
-	// Floor is the latest time seen before. If zero, none.
+	// Floor is the latest time seen before. If zero, or not [Possible], none.
 	Floor time.Time
 	// Built is the earliest plausible time of the wall clock. If zero, [Built].
 	Built time.Time
@@ -106,7 +114,10 @@ func New(o Options) *Clock {
 	if o.Built.IsZero() {
 		o.Built = Built
 	}
-	c := &Clock{options: o, start: time.Now(), now: o.Floor.Round(0)}
+	c := &Clock{options: o, start: time.Now()}
+	if Possible(o.Floor) {
+		c.now = o.Floor.Round(0)
+	}
 	r := c.read()
 	c.wall, c.stored = r.wall, r.stored
 	return c
@@ -140,7 +151,7 @@ type reading struct {
 func (c *Clock) read() reading {
 	mono := time.Since(c.start)
 	if c.options.Store != nil {
-		if t, known := c.options.Store(); known {
+		if t, known := c.options.Store(); known && Possible(t) {
 			return reading{t.Round(0), mono, true}
 		}
 	}
@@ -148,7 +159,9 @@ func (c *Clock) read() reading {
 }
 
 // plausible reports whether the clock that is followed can be right.
-func (c *Clock) plausible() bool { return c.stored || !c.wall.Before(c.options.Built) }
+func (c *Clock) plausible() bool {
+	return c.stored || !c.wall.Before(c.options.Built) && Possible(c.wall)
+}
 
 // look takes a reading, unless a later one was taken meanwhile.
 func (c *Clock) look(r reading) time.Time {
@@ -171,6 +184,10 @@ func (c *Clock) look(r reading) time.Time {
 func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 	behind := c.now.Sub(wall)
 	c.adrift = false
+	if !Possible(wall) {
+		c.doubts, c.adrift = false, true
+		return c.goOn(passed)
+	}
 	if behind <= 0 {
 		c.doubts = false
 		return wall
@@ -184,16 +201,27 @@ func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 	}
 	if wall.Before(c.options.Built) {
 		c.doubts, c.adrift = false, true
-		return c.now.Add(passed)
+		return c.goOn(passed)
 	}
 	if !c.doubts {
 		c.doubts, c.doubt = true, mono
 	}
 	if mono-c.doubt < Patience {
 		c.adrift = true
-		return c.now.Add(passed)
+		return c.goOn(passed)
 	}
 	return c.stepBack(wall, passed)
+}
+
+// goOn returns the queue's time as it goes on by the monotonic clock.
+func (c *Clock) goOn(passed time.Duration) time.Time {
+	if c.now.IsZero() { // there is no floor
+		return c.options.Built
+	}
+	if t := c.now.Add(passed); Possible(t) {
+		return t
+	}
+	return c.now
 }
 
 // stepBack has the queue's time go back to the clock that is followed.
@@ -206,12 +234,12 @@ func (c *Clock) stepBack(to time.Time, passed time.Duration) time.Time {
 }
 
 // CatchUp takes a time that another process has seen. If c goes on from a floor and
-// seen is later than its time, it goes on from seen.
+// seen is later than its time, it goes on from seen, if that is [Possible].
 func (c *Clock) CatchUp(seen time.Time) {
 	r := c.read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.look(r); c.adrift && seen.After(c.now) {
+	if c.look(r); c.adrift && seen.After(c.now) && Possible(seen) {
 		c.now = seen.Round(0)
 	}
 }

@@ -1,6 +1,7 @@
 package clock_test
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -236,6 +237,60 @@ func TestClock_FollowsTheStore(t *testing.T) {
 		r.ahead(-2 * year)
 		if len(r.steps) != 1 || len(r.jumps) != 1 || !r.clock.Plausible() {
 			t.Errorf("steps %v and jumps %v, want one back with the store", r.steps, r.jumps)
+		}
+	})
+}
+
+// What no clock can show is never taken over, whatever is known beside it, and ends at once.
+func TestClock_ImpossibleReadings(t *testing.T) {
+	impossible := []time.Time{
+		{}, time.Unix(-1, 0), time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC), time.UnixMicro(math.MaxInt64), time.UnixMicro(math.MinInt64),
+		time.Unix(1<<62, 0), time.Unix(-1<<62, 0),
+	}
+	for _, shows := range impossible {
+		for name, floor := range map[string]time.Time{
+			"a floor": time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), "no floor": {}, "an impossible floor": shows,
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				wall := time.Now
+				built := time.Now().Add(-day)
+				c := clock.New(clock.Options{Wall: func() time.Time { return wall() }, Floor: floor, Built: built})
+				right := wall
+				wall = func() time.Time { return shows }
+				want := built
+				if name == "a floor" {
+					want = floor
+				}
+				for range 3 {
+					now, believed := c.Read()
+					if !now.Equal(want) || believed || c.Plausible() || c.Doubtful() || !c.Adrift() {
+						t.Errorf("with %s and a clock that shows %v: %v, believed %t, plausible %t; want %v", name, shows.UTC(), now, believed, c.Plausible(), want)
+					}
+					c.CatchUp(shows)
+					time.Sleep(time.Hour)
+					want = want.Add(time.Hour)
+				}
+				wall = right
+				if name == "a floor" { // which seems to have been right
+					time.Sleep(clock.Patience)
+					_ = c.Now()
+					time.Sleep(clock.Patience)
+				}
+				if now, believed := c.Read(); !now.Equal(time.Now()) || !believed {
+					t.Errorf("with %s, once the clock is right: %v, believed %t", name, now, believed)
+				}
+			})
+		}
+	}
+}
+
+// A store with such a clock is not followed.
+func TestClock_ImpossibleStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shows := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		c := clock.New(clock.Options{Store: func() (time.Time, bool) { return shows, true }, Built: time.Now()})
+		if now := c.Now(); !now.Equal(time.Now()) {
+			t.Errorf("the queue's time is %v", now)
 		}
 	})
 }
