@@ -73,8 +73,9 @@ type NewJob struct {
 	// UniqueFor, if positive, holds the key with UniqueLive for that long, whatever
 	// becomes of the job. It counts from the enqueue, or from the first due time if that
 	// is later. If the clock is set back behind the enqueue of a job that has ended, it
-	// begins anew with the next job that has the key. A job that is evicted may leave its key
-	// earlier, see [WhenFull] and [WhenDeadFull].
+	// begins anew, once, with the next job that has the key or with StepClock, see
+	// [Timekeeper]. A job that is evicted may leave its key earlier, see [WhenFull] and
+	// [WhenDeadFull].
 	UniqueFor time.Duration
 	// Conflict is what becomes of the job if its key is held. If nil, it is not
 	// inserted.

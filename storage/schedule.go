@@ -177,7 +177,14 @@ type Timekeeper interface {
 	//   - A scheduled job with a Delay, or put back by an outcome with a DueAt, is due
 	//     that Delay after now if its delay began after now.
 	//   - A ready job that was due later is due now.
-	//   - A dead job that died later died now.
+	//   - A dead job that died later died now. A finished job that ended later ended now, and
+	//     the time for which it is kept counts from now.
+	//   - A message that was published later was published now: its KeepUntil, and the end of
+	//     its DedupFor, come earlier by as much. An entry that was written later was written
+	//     now; its CreatedAt stays.
+	//   - A key is held for a UniqueFor that was counted from a later time for that long from
+	//     now, unless its job waits for a date.
+	//   - A lane whose last success or failure was later had it now.
 	//   - A blocked job counts as ready if it was due when it was blocked, else as
 	//     scheduled.
 	//   - A StartBy or a Deadline that was counted from a later time counts from now.
@@ -186,10 +193,10 @@ type Timekeeper interface {
 	//   - A hold that began later began now; so did a job that it let through.
 	//
 	// Dates stay: a DueAt that a job was enqueued with and has not reached, a StartBy and
-	// a Deadline counted from a DueAt, and the Until of a hold without Probe. So does the
-	// time for which finished jobs are kept. A due time or an end of a hold that becomes
-	// earlier is an [Event] of Notify. One call is one bounded step over the jobs whose
-	// key is greater than after: call again with after set to the result until that is
-	// zero.
+	// a Deadline counted from a DueAt, and the Until of a hold without Probe. So do the times
+	// of what is only history: a CreatedAt, which is part of an ID, edits, failures, progress,
+	// and the ticks of schedules. A due time or an end of a hold that becomes earlier is an
+	// [Event] of Notify. One call is one bounded step, first over the jobs whose key is
+	// greater than after: call again with after set to the result until that is zero.
 	StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error)
 }

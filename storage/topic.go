@@ -14,7 +14,9 @@ type Topics interface {
 	// be there with its Revision. Else PutEntries writes nothing and returns [ErrStale].
 	// It returns the Revision that the entries and their families have then: it is higher
 	// than any before, also if an entry of this name was deleted. An entry keeps the
-	// Family and the CreatedAt that it was first written with.
+	// Family and the CreatedAt that it was first written with. Its UpdatedAt is now, and
+	// moves with the clock, see [Timekeeper]: what a Doc says of times to come is best a
+	// length from there.
 	PutEntries(ctx context.Context, now time.Time, entries []Entry) (revision int64, err error)
 
 	// Entry returns an entry, or [ErrNotFound].

@@ -192,6 +192,7 @@ func (l *loop) shifted(sent time.Time, after int64, now time.Time) {
 	default:
 		w.shift.due, w.ahead = wallTime{}, time.Time{}
 		w.shiftedAt, w.ask.due = now, onMono(now.Add(shiftEvery))
+		l.chores.purge.due = onMono(now) // what is kept may be over earlier
 	}
 }
 

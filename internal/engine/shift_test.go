@@ -218,3 +218,26 @@ func TestShift_OthersWriteAhead(t *testing.T) {
 }
 
 const shiftEvery = time.Minute
+
+// What has ended while the clock was ahead is deleted in time, though nothing ends after that.
+func TestShift_PurgesInTime(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var w wall
+		r.cfg.Clock, r.cfg.Retention.Default = engine.Wall(w.now), time.Hour
+		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+		r.start()
+		w.set(70 * 365 * day)
+		pass(notice)
+		id := r.add(storage.NewJob{Queue: "q", Kind: "k"})[0]
+		pass(time.Minute)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		w.set(0)
+		pass(notice + time.Second)
+		pass(time.Hour - time.Minute)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		pass(2 * time.Minute)
+		if _, err := r.app.Job(t.Context(), id); !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("an hour after the clock was set right: %v, want the job gone", err)
+		}
+	})
+}

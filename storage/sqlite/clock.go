@@ -15,15 +15,34 @@ import (
 
 const (
 	sqlClock = `SELECT clock, shifting FROM main.errand_meta`
-	// Limits and offsets are no parameters, see sqlPromote. A step is 1,000 live
-	// jobs, whether or not they have to be shifted, or shiftDead dead ones.
-	sqlShiftEnd = `SELECT id FROM main.errand_job WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET 999`
+	// Limits and offsets are no parameters, see sqlPromote. A step is 1,000 rows of a table,
+	// whether or not they have to be shifted, or shiftDead dead jobs.
+	sqlShiftEnd = `SELECT id FROM main.errand_job WHERE id > ?1 UNION ALL SELECT id FROM main.errand_finished WHERE id > ?1
+ORDER BY id LIMIT 1 OFFSET 999`
+	sqlShiftFinished = `UPDATE main.errand_finished SET purge_at = purge_at - (ended_at - ?3), ended_at = ?3 WHERE id > ?1 AND id <= ?2 AND ended_at > ?3`
 	// Without a delay it is over at a date, but what lets jobs through may not close for years.
 	sqlShiftHolds = `UPDATE main.errand_hold SET since = MIN(since, ?1), let_at = MIN(let_at, ?1),
 until = CASE WHEN (delay <> 0 OR probe = 1) AND until - ABS(delay) > ?1 THEN ?2 + ABS(delay) ELSE until END
 WHERE since > ?1 OR let_at > ?1 OR (delay <> 0 OR probe = 1) AND until - ABS(delay) > ?1`
 	sqlShiftDead = `UPDATE main.errand_dead SET ended_at = ?1 WHERE id IN
 (SELECT id FROM main.errand_dead WHERE ended_at > ?1 ORDER BY ended_at LIMIT 500)`
+	sqlMessageEnd    = `SELECT message FROM main.errand_message WHERE message > ?1 ORDER BY message LIMIT 1 OFFSET 999`
+	sqlShiftMessages = `UPDATE main.errand_message SET published_at = ?3,
+keep_until = CASE WHEN keep_until > 0 THEN MAX(keep_until - (published_at - ?3), 1) ELSE 0 END,
+purge_at = CASE WHEN keep_until > 0 THEN MAX(purge_at - (published_at - ?3), 1) ELSE purge_at END,
+dedup_until = CASE WHEN dedup_until > 0 THEN dedup_until - (published_at - ?3) ELSE 0 END
+WHERE message > ?1 AND message <= ?2 AND published_at > ?3`
+	sqlEntryEnd     = `SELECT entry FROM main.errand_entry WHERE entry > ?1 ORDER BY entry LIMIT 1 OFFSET 999`
+	sqlShiftEntries = `UPDATE main.errand_entry SET updated_at = ?3 WHERE entry > ?1 AND entry <= ?2 AND updated_at > ?3`
+	// By the index of times, from the first bound on. A job that waits for a date keeps its key.
+	sqlKeyEnd = `SELECT until FROM main.errand_unique WHERE until > ?1 AND until > 0 AND until < 9223372036854775807
+ORDER BY until LIMIT 1 OFFSET 999`
+	began        = `CASE since WHEN 0 THEN created_at ELSE since END`
+	sqlShiftKeys = `UPDATE main.errand_unique SET until = until - (` + began + ` - ?3), since = ?3
+WHERE until > ?1 AND until <= ?2 AND until > 0 AND until < 9223372036854775807 AND ` + began + ` > ?3 AND slot = 0
+AND NOT EXISTS (SELECT 1 FROM main.errand_job j WHERE j.id = job AND j.state = 1 AND j.delay = 0)`
+	// When attempts of lanes have ended for the last time, see errand_number.
+	sqlShiftLasts = `UPDATE main.errand_number SET n = ?1 WHERE id >= 32 AND id % 32 IN (18, 20) AND n > ?1`
 )
 
 var _ storage.Timekeeper = (*Store)(nil)
@@ -92,11 +111,33 @@ func (s *Store) StepClock(ctx context.Context, now time.Time, after int64) (next
 	return next, nil
 }
 
-// stepClock shifts live jobs by key, and when there are no more of them the
-// dead ones by when they died, for which keys beyond the last one stand.
+// A pass goes through the tables one after the other. The place at which a step begins is the
+// table, from placeBits on, and below that the last row that is done.
+const placeBits = 58
+
+// shifts are the steps over these tables.
+var shifts = [...]func(t *tx, now time.Time, after int64) (last int64, more bool, err error){
+	(*tx).shiftJobs,
+	(*tx).shiftDead,
+	func(t *tx, now time.Time, after int64) (int64, bool, error) {
+		return t.shiftRows(now, after, sqlShiftMessages, sqlMessageEnd)
+	},
+	func(t *tx, now time.Time, after int64) (int64, bool, error) {
+		return t.shiftRows(now, after, sqlShiftEntries, sqlEntryEnd)
+	},
+	func(t *tx, now time.Time, after int64) (int64, bool, error) {
+		return t.shiftRows(now, max(after, micros(now)), sqlShiftKeys, sqlKeyEnd)
+	},
+}
+
 func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	at := micros(now)
 	t.at, t.meta.clock = min(t.at, at), min(t.meta.clock, at)
+	if after == 0 {
+		if _, err := t.exec(sqlShiftLasts, at); err != nil {
+			return 0, err
+		}
+	}
 	held, err := t.execCount(sqlShiftHolds, at, rules.Due(now))
 	if err != nil {
 		return 0, err
@@ -104,37 +145,50 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	if held > 0 {
 		t.manyHoldsChange()
 	}
-	end := int64(math.MaxInt64)
-	err = t.row(sqlShiftEnd, []any{after}, &next)
-	switch {
-	case err == nil:
-		end = next
-	case !errors.Is(err, sql.ErrNoRows):
-		return 0, err
-	}
-	if _, err := t.apply(&delta{change: setEarly, low: after, high: end, at: at, up: rules.Due(now)}); err != nil {
-		return 0, err
-	}
-	if err := t.shiftWindows(now, after, end); err != nil {
-		return 0, err
-	}
-	if next == 0 {
-		res, err := t.exec(sqlShiftDead, at)
-		if err != nil {
-			return 0, err
-		}
-		n, err := res.RowsAffected()
-		if err != nil {
-			return 0, err
-		}
-		t.stmts.wrote += int(n)
-		if n == shiftDead {
-			next = max(after, storage.MaxKey) + 1
-		}
-	}
 	t.meta.shifting = 0
-	if next != 0 {
-		t.meta.shifting = 1
+	table, last := after>>placeBits, after&(1<<placeBits-1)
+	for ; table < int64(len(shifts)); table++ {
+		to, more, err := shifts[table](t, now, last)
+		if err != nil {
+			return 0, err
+		}
+		if more {
+			t.meta.shifting = 1
+			return table<<placeBits | to, nil
+		}
+		last = 0
 	}
-	return next, nil
+	return 0, nil
+}
+
+// shiftJobs is a step over live and finished jobs.
+func (t *tx) shiftJobs(now time.Time, after int64) (last int64, more bool, err error) {
+	if last, more, err = t.shiftRows(now, after, sqlShiftFinished, sqlShiftEnd); err != nil {
+		return 0, false, err
+	}
+	if _, err := t.apply(&delta{change: setEarly, low: after, high: last, at: micros(now), up: rules.Due(now)}); err != nil {
+		return 0, false, err
+	}
+	return last, more, t.shiftWindows(now, after, last)
+}
+
+// shiftDead is a step over dead jobs, of which the place says nothing.
+func (t *tx) shiftDead(now time.Time, after int64) (last int64, more bool, err error) {
+	n, err := t.execCount(sqlShiftDead, micros(now))
+	t.stmts.wrote += int(n)
+	return after + 1, n == shiftDead, err
+}
+
+// shiftRows is a step over the rows of a table behind one. end finds the last of them, unless
+// the table ends before.
+func (t *tx) shiftRows(now time.Time, after int64, shift, end string) (last int64, more bool, err error) {
+	if err = t.row(end, []any{after}, &last); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return 0, false, err
+	}
+	if more = err == nil && last < 1<<placeBits; !more {
+		last = math.MaxInt64
+	}
+	n, err := t.execCount(shift, after, last, micros(now))
+	t.stmts.wrote += int(n)
+	return last, more, err
 }

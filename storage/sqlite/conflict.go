@@ -18,11 +18,11 @@ ON CONFLICT DO NOTHING`
 	sqlReleaseKey = `DELETE FROM main.errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 
 	// errand_job comes first, as most holders live.
-	sqlKey = `SELECT slot, job, salt, created_at, max(until, 0), CASE WHEN EXISTS (SELECT 1 FROM main.errand_job WHERE id = job) THEN 2
+	sqlKey = `SELECT slot, job, salt, created_at, max(until, 0), since, CASE WHEN EXISTS (SELECT 1 FROM main.errand_job WHERE id = job) THEN 2
 WHEN EXISTS (SELECT 1 FROM main.errand_finished WHERE id = job) OR EXISTS (SELECT 1 FROM main.errand_dead WHERE id = job) THEN 1 ELSE 0 END
 FROM main.errand_unique WHERE key = ?1`
-	sqlWriteKey = `INSERT INTO main.errand_unique (key, slot, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-ON CONFLICT DO UPDATE SET job = excluded.job, salt = excluded.salt, created_at = excluded.created_at, until = excluded.until`
+	sqlWriteKey = `INSERT INTO main.errand_unique (key, slot, job, salt, created_at, until, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT DO UPDATE SET job = excluded.job, salt = excluded.salt, created_at = excluded.created_at, until = excluded.until, since = excluded.since`
 	sqlDropKey = `DELETE FROM main.errand_unique WHERE key = ?1 AND slot = ?2`
 
 	// The bounds are literals, or the index would not be used.
@@ -68,7 +68,7 @@ func (t *tx) key(name string) (*rules.Key, error) {
 	k := &rules.Key{Name: name}
 	var slot, where int64
 	var w rules.Keeper
-	err := t.each(sqlKey, []any{name}, []any{&slot, &w.Job, &w.Salt, &w.Created, &w.Until, &where}, func() {
+	err := t.each(sqlKey, []any{name}, []any{&slot, &w.Job, &w.Salt, &w.Created, &w.Until, &w.Since, &where}, func() {
 		if slot != 0 {
 			k.Behind = w
 			return
@@ -97,7 +97,7 @@ func (t *tx) writeKey(k *rules.Key) error {
 		case is.Job == 0:
 			_, err = t.exec(sqlDropKey, k.Name, slot)
 		default:
-			_, err = t.exec(sqlWriteKey, k.Name, slot, is.Job, is.Salt, is.Created, is.Until)
+			_, err = t.exec(sqlWriteKey, k.Name, slot, is.Job, is.Salt, is.Created, is.Until, is.Since)
 		}
 		if err != nil {
 			return err

@@ -2,6 +2,8 @@ package storagetest
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -215,4 +217,72 @@ var clockFaults = []fault{
 	{"a pass that ended goes on", "shift_steps", stepping(func(m *Memory, _ time.Time) func() {
 		return func() { m.shifting = true }
 	})},
+	{"finished jobs end later than now", "shift_finished", eachJob(storage.Done, func(j *job, was job, _ time.Time) { j.EndedAt = was.EndedAt })},
+	{"finished jobs are kept until a wrong year", "shift_finished", eachJob(storage.Done, func(j *job, was job, _ time.Time) { j.keepUntil = was.keepUntil })},
+	{"all finished jobs end now", "shift_finished", eachJob(storage.Done, func(j *job, was job, now time.Time) {
+		j.EndedAt, j.keepUntil = now, now.Add(was.keepUntil.Sub(was.EndedAt))
+	})},
+	{"messages are from later than now", "shift_messages", eachMessage(func(s *message, was message) { s.PublishedAt = was.PublishedAt })},
+	{"messages are kept until a wrong year", "shift_messages", eachMessage(func(s *message, was message) { s.KeepUntil = was.KeepUntil })},
+	{"a dedup ends in a wrong year", "shift_messages", eachMessage(func(s *message, was message) { s.dedupUntil = was.dedupUntil })},
+	{"all messages are from now", "shift_messages", stepping(func(m *Memory, now time.Time) func() {
+		return func() {
+			for i := range m.topics.messages {
+				m.topics.messages[i].PublishedAt = floor(now)
+			}
+		}
+	})},
+	{"entries are from later than now", "shift_entries", stepping(func(m *Memory, _ time.Time) func() {
+		was := maps.Clone(m.topics.entries)
+		return func() { m.topics.entries = was }
+	})},
+	{"an entry is created anew", "shift_entries", stepping(func(m *Memory, _ time.Time) func() {
+		return func() {
+			for key, e := range m.topics.entries {
+				e.CreatedAt = e.UpdatedAt
+				m.topics.entries[key] = e
+			}
+		}
+	})},
+	{"keys are held until a wrong year", "shift_keys", stepping(func(m *Memory, _ time.Time) func() {
+		was := maps.Clone(m.windows)
+		return func() { m.windows = was }
+	})},
+	{"the time of a key begins anew with each step", "shift_keys", stepping(func(m *Memory, now time.Time) func() {
+		for key, w := range m.windows {
+			if by := w.until.Sub(w.began); by > time.Hour {
+				m.windows[key] = window{now.Add(time.Hour), now.Add(time.Hour + by)}
+			}
+		}
+		return nil
+	})},
+	{"the time of a key begins anew though its job waits for a date", "shift_keys", stepping(func(m *Memory, now time.Time) func() {
+		for key, w := range m.windows {
+			m.windows[key] = w.from(now)
+		}
+		return nil
+	})},
+	{"lanes have ended jobs later than now", "shift_lasts", stepping(func(m *Memory, _ time.Time) func() {
+		was := map[storage.Lane]last{}
+		for lane, l := range m.lasts {
+			was[lane] = *l
+		}
+		return func() {
+			for lane, l := range m.lasts {
+				*l = was[lane]
+			}
+		}
+	})},
+}
+
+// eachMessage is stepping for a fault in each message, given as it was.
+func eachMessage(f func(s *message, was message)) func(in *instance) storage.Store {
+	return stepping(func(m *Memory, _ time.Time) func() {
+		was := slices.Clone(m.topics.messages)
+		return func() {
+			for i := range m.topics.messages {
+				f(&m.topics.messages[i], was[i])
+			}
+		}
+	})
 }

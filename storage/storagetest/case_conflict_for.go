@@ -30,7 +30,7 @@ So does one with a UniqueFor.`, func(f *fixture) {
 		f.add(newJob(unique("a")))
 	}},
 
-	{"conflict_for_back", `If the clock is set back behind the enqueue of a job that has ended, it begins anew with the next job that has the key.`, func(f *fixture) {
+	{"conflict_for_back", `If the clock is set back behind the enqueue of a job that has ended, it begins anew, once, with the next job that has the key or with StepClock, see [Timekeeper].`, func(f *fixture) {
 		l := f.run(f.s, uniqueFor(time.Minute))
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		f.later(-24 * time.Hour)

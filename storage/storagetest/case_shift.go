@@ -209,7 +209,7 @@ What was counted from a later time counts from now`, func(f *fixture) {
 		f.dueIn("the second time", time.Hour, ids[0])
 	}},
 
-	{"shift_steps", `One call is one bounded step over the jobs whose key is greater than after: call again with after set to the result until that is zero.
+	{"shift_steps", `One call is one bounded step, first over the jobs whose key is greater than after: call again with after set to the result until that is zero.
 shifting is true if a pass of StepClock was begun and not finished.`, func(f *fixture) {
 		const n = 3000
 		tk := f.timekeeper(f.s)
@@ -262,7 +262,7 @@ shifting is true if a pass of StepClock was begun and not finished.`, func(f *fi
 		}
 	}},
 
-	{"shift_after", `One call is one bounded step over the jobs whose key is greater than after`, func(f *fixture) {
+	{"shift_after", `One call is one bounded step, first over the jobs whose key is greater than after`, func(f *fixture) {
 		tk := f.timekeeper(f.s)
 		dead := f.bury(storage.ReasonPermanent, "no")
 		f.later(month)

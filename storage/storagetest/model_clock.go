@@ -69,6 +69,11 @@ func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (
 		next = step[bulkStep-1].Key
 	}
 	m.shifting = next != 0
+	m.shiftWindows(now)
+	m.topics.shift(now)
+	for _, l := range m.lasts {
+		l.succeeded, l.failed = noLater(l.succeeded, now), noLater(l.failed, now)
+	}
 	var event *storage.Event
 	for _, j := range step {
 		if j.shift(now) {
@@ -99,8 +104,17 @@ func (j *job) shift(now time.Time) bool {
 		return true
 	case (j.State == storage.Ready || j.State == storage.Blocked && j.due) && j.DueAt.After(now):
 		j.DueAt = now
-	case j.State == storage.Dead && j.EndedAt.After(now):
-		j.EndedAt = now
+	case j.State == storage.Dead:
+		j.EndedAt = noLater(j.EndedAt, now)
+	case j.finished() && j.EndedAt.After(now):
+		j.keepUntil, j.EndedAt = now.Add(j.keepUntil.Sub(j.EndedAt)), now
 	}
 	return false
+}
+
+func noLater(t, now time.Time) time.Time {
+	if t.After(now) {
+		return now
+	}
+	return t
 }

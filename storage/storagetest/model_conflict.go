@@ -7,8 +7,9 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// window is for how long a key is held at least, whatever becomes of its holder.
-type window struct{ created, until time.Time }
+// window is for how long a key is held at least, whatever becomes of its holder. It counts from
+// the enqueue of that, or from when it began anew.
+type window struct{ began, until time.Time }
 
 // holder returns who holds a key now.
 func (m *Memory) holder(now time.Time, key string) (id storage.ID, held bool) {
@@ -22,8 +23,8 @@ func (m *Memory) holder(now time.Time, key string) (id storage.ID, held bool) {
 
 // from returns w, anew if it began later than now.
 func (w window) from(now time.Time) window {
-	if w.created.After(now) && w.until.After(w.created) {
-		w.until = now.Add(w.until.Sub(w.created))
+	if w.began.After(now) && w.until.After(w.began) {
+		w.began, w.until = now, now.Add(w.until.Sub(w.began))
 	}
 	return w
 }
@@ -33,6 +34,15 @@ func (m *Memory) renew(now time.Time, key string) {
 	w, windowed := m.windows[key]
 	if j := m.find(m.unique[key]); windowed && (j == nil || !j.live()) {
 		m.windows[key] = w.from(now)
+	}
+}
+
+// shiftWindows is renew for all keys, but for those whose holder waits for a date.
+func (m *Memory) shiftWindows(now time.Time) {
+	for key, w := range m.windows {
+		if j := m.find(m.unique[key]); j == nil || j.State != storage.Scheduled || !j.since.IsZero() {
+			m.windows[key] = w.from(now)
+		}
 	}
 }
 

@@ -143,6 +143,25 @@ func (m *Memory) entriesOf(class, family, after string, limit int) (out []storag
 	return out[:min(len(out), limit):min(len(out), limit)], m.topics.families[family]
 }
 
+// shift has what was published or written later than now be so now.
+func (t *topics) shift(now time.Time) {
+	for key, e := range t.entries {
+		e.UpdatedAt = noLater(e.UpdatedAt, now)
+		t.entries[key] = e
+	}
+	for i := range t.messages {
+		s := &t.messages[i]
+		by := s.PublishedAt.Sub(noLater(s.PublishedAt, now))
+		s.PublishedAt = s.PublishedAt.Add(-by)
+		if !s.KeepUntil.IsZero() {
+			s.KeepUntil = s.KeepUntil.Add(-by)
+		}
+		if !s.dedupUntil.IsZero() {
+			s.dedupUntil = s.dedupUntil.Add(-by)
+		}
+	}
+}
+
 // delivered reports whether a job of a message is there.
 func (m *Memory) delivered(id string) bool {
 	for _, j := range m.jobs {

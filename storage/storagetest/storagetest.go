@@ -126,6 +126,7 @@ func cases() []testCase {
 		scheduleCases,
 		settingCases,
 		shiftCases,
+		shiftKeptCases,
 		startCases,
 		stateCases,
 		statsCases,

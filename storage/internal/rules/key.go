@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math"
 	"time"
@@ -18,6 +19,9 @@ type Keeper struct {
 	Created int64 // when it was enqueued
 	Until   int64 // until when it has the key at least; 0: no longer than it lives
 	Salt    uint32
+	// Since is when the time until Until began anew, as the clock was set back; 0: it counts from
+	// Created, which is part of the ID and stays.
+	Since int64
 }
 
 // ID returns the ID of the job, the zero one of nobody.
@@ -60,10 +64,11 @@ type Waiting struct {
 // since, and reports whether that has changed it. It does so only for a holder that has ended.
 func (k *Key) renew(now int64) bool {
 	h := &k.Holder
-	if k.Live || !h.windowed() || h.Created <= now || h.Until <= h.Created {
+	began := cmp.Or(h.Since, h.Created)
+	if k.Live || !h.windowed() || began <= now || h.Until <= began {
 		return false
 	}
-	h.Until += now - h.Created
+	h.Until, h.Since = h.Until+now-began, now
 	return true
 }
 

@@ -132,16 +132,18 @@ func TestKey_renew(t *testing.T) {
 		over    bool
 	}{
 		{"nobody has it", Key{}, 9, false, 0, true},
-		{"it holds", Key{Holder: Keeper{1, 1, 10, 0}}, 9, false, 10, false},
-		{"it is over", Key{Holder: Keeper{1, 1, 10, 0}}, 10, false, 10, true},
-		{"the holder lives", Key{Holder: Keeper{1, 1, 10, 0}, Live: true}, 10, false, 10, false},
-		{"for ever", Key{Holder: Keeper{1, 1, Forever, 0}}, 10, false, Forever, false},
-		{"with its life", Key{Holder: Keeper{1, 1, 0, 0}}, 10, false, 0, false},
-		{"the clock was set back", Key{Holder: Keeper{1, 100, 110, 0}}, 5, true, 15, false},
-		{"the clock was set back, and the holder lives", Key{Holder: Keeper{1, 100, 110, 0}, Live: true}, 5, false, 110, false},
-		{"the clock was set back before a time in the past", Key{Holder: Keeper{1, 100, 100, 0}}, 5, false, 100, false},
-		{"the clock was set back, for ever", Key{Holder: Keeper{1, 100, Forever, 0}}, 5, false, Forever, false},
-		{"enqueued now", Key{Holder: Keeper{1, 5, 15, 0}}, 5, false, 15, false},
+		{"it holds", Key{Holder: Keeper{1, 1, 10, 0, 0}}, 9, false, 10, false},
+		{"it is over", Key{Holder: Keeper{1, 1, 10, 0, 0}}, 10, false, 10, true},
+		{"the holder lives", Key{Holder: Keeper{1, 1, 10, 0, 0}, Live: true}, 10, false, 10, false},
+		{"for ever", Key{Holder: Keeper{1, 1, Forever, 0, 0}}, 10, false, Forever, false},
+		{"with its life", Key{Holder: Keeper{1, 1, 0, 0, 0}}, 10, false, 0, false},
+		{"the clock was set back", Key{Holder: Keeper{1, 100, 110, 0, 0}}, 5, true, 15, false},
+		{"the clock was set back, and the holder lives", Key{Holder: Keeper{1, 100, 110, 0, 0}, Live: true}, 5, false, 110, false},
+		{"the clock was set back before a time in the past", Key{Holder: Keeper{1, 100, 100, 0, 0}}, 5, false, 100, false},
+		{"the clock was set back, for ever", Key{Holder: Keeper{1, 100, Forever, 0, 0}}, 5, false, Forever, false},
+		{"it has begun anew", Key{Holder: Keeper{1, 100, 205, 0, 5}}, 8, false, 205, false},
+		{"it has begun anew, and the clock was set back again", Key{Holder: Keeper{1, 100, 205, 0, 5}}, 4, true, 204, false},
+		{"enqueued now", Key{Holder: Keeper{1, 5, 15, 0, 0}}, 5, false, 15, false},
 	} {
 		k := c.key
 		if got := k.renew(c.now); got != c.renewed || k.Holder.Until != c.until || k.free(c.now) != c.over {
@@ -218,7 +220,7 @@ func TestClaimKey(t *testing.T) {
 		{"a job is missing, by damage", Key{Holder: holder}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: holder}},
 		{
 			"the clock was set back", Key{Holder: Keeper{Job: 1, Created: later, Until: later + second}, Kept: true}, storage.NewJob{}, now,
-			Claim{ID: Keeper{Job: 1, Created: later}.ID(), changed: true}, Key{Holder: Keeper{Job: 1, Created: later, Until: now + second}, Kept: true},
+			Claim{ID: Keeper{Job: 1, Created: later}.ID(), changed: true}, Key{Holder: Keeper{Job: 1, Created: later, Until: now + second, Since: now}, Kept: true},
 		},
 		{
 			"the call fails", Key{Holder: until(holder, later)}, storage.NewJob{Conflict: &storage.Conflict{Mode: storage.Fail}}, now,
