@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,10 +39,12 @@ type tokensDoc struct {
 	Confirm     []tokenHash `json:"confirm,omitempty"` // the oldest first
 }
 
-// tokenHash is what is kept of a token by which a subscription is confirmed.
+// tokenHash is what is kept of a token by which a subscription is confirmed. It holds for Left from
+// the UpdatedAt of the entry on, which moves if the clock is set back.
 type tokenHash struct {
-	Hash  string    `json:"hash"`
-	Until time.Time `json:"until"`
+	Hash  string        `json:"hash"`
+	Left  time.Duration `json:"left"`
+	Until time.Time     `json:"until,omitzero"` // of older versions, without Left
 }
 
 func hashOf(token string) string {
@@ -60,6 +63,11 @@ func (t *Topics) tokens(ctx context.Context, id string) (d tokensDoc, e storage.
 	if json.Unmarshal(e.Doc, &d) != nil { // the error would show what is there
 		err = unreadable(&e, errors.New("the tokens cannot be read"))
 	}
+	for i := range d.Confirm {
+		if h := &d.Confirm[i]; !h.Until.IsZero() {
+			h.Left, h.Until = h.Until.Sub(e.UpdatedAt), time.Time{}
+		}
+	}
 	return d, e, err
 }
 
@@ -71,7 +79,12 @@ func (t *Topics) newToken(ctx context.Context, id string) (string, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.Confirm = append(d.Confirm, tokenHash{hashOf(token), t.now().Add(tokenFor).UTC()})
+		passed := max(0, t.now().Sub(e.UpdatedAt))
+		d.Confirm = slices.DeleteFunc(d.Confirm, func(h tokenHash) bool { return h.Left <= passed })
+		for i := range d.Confirm {
+			d.Confirm[i].Left -= passed
+		}
+		d.Confirm = append(d.Confirm, tokenHash{Hash: hashOf(token), Left: tokenFor})
 		d.Confirm = d.Confirm[max(0, len(d.Confirm)-mostTokens):]
 		e.Doc, err = json.Marshal(d)
 		return []storage.Entry{e}, err
@@ -98,7 +111,7 @@ func (t *Topics) confirm(ctx context.Context, job *errand.Job[confirmation]) err
 		return notRead(err)
 	}
 	id := job.ID.String()
-	body, err := t.confirmationSNS(&s, id, token, job.CreatedAt)
+	body, err := t.confirmationSNS(&s, id, token, wall())
 	if err != nil {
 		return err
 	}
@@ -114,13 +127,13 @@ func (t *Topics) confirm(ctx context.Context, job *errand.Job[confirmation]) err
 // and returns it. A token holds for two days, also if it was used. Confirm returns an
 // [errand.FieldError] for a token that does not hold.
 func (t *Topics) Confirm(ctx context.Context, token string) (Subscription, error) {
-	id, d, err := t.ofToken(ctx, token)
+	id, d, entry, err := t.ofToken(ctx, token)
 	if err != nil {
 		return Subscription{}, noToken(err)
 	}
 	hash, holds := hashOf(token), false
 	for _, h := range d.Confirm {
-		holds = holds || equal(h.Hash, hash) && t.now().Before(h.Until)
+		holds = holds || equal(h.Hash, hash) && t.now().Before(entry.UpdatedAt.Add(h.Left))
 	}
 	if !holds {
 		return Subscription{}, errToken
@@ -144,14 +157,14 @@ func (t *Topics) Confirm(ctx context.Context, token string) (Subscription, error
 // show the token.
 var errToken error = &errand.FieldError{Field: "token", Value: "a token", Limit: "must be one that was sent, and not too old"}
 
-// ofToken returns the ID in a token, and the tokens of that subscription.
-func (t *Topics) ofToken(ctx context.Context, token string) (id string, d tokensDoc, err error) {
+// ofToken returns the ID in a token, and the tokens of that subscription with their entry.
+func (t *Topics) ofToken(ctx context.Context, token string) (id string, d tokensDoc, e storage.Entry, err error) {
 	at := strings.LastIndexByte(token, '.')
 	if at < 0 || !isName(token[:at], maxID, "._-") {
-		return "", d, errToken
+		return "", d, e, errToken
 	}
-	d, _, err = t.tokens(ctx, token[:at])
-	return token[:at], d, err
+	d, e, err = t.tokens(ctx, token[:at])
+	return token[:at], d, e, err
 }
 
 // noToken returns errToken in place of an error by which there is no subscription of a token.
@@ -165,7 +178,7 @@ func noToken(err error) error {
 // unsubscribe deletes the subscription of a token that was in one of its messages. One that
 // is there no more has ended: nobody can know any longer whether the token was its own.
 func (t *Topics) unsubscribe(ctx context.Context, token string) error {
-	id, d, err := t.ofToken(ctx, token)
+	id, d, _, err := t.ofToken(ctx, token)
 	if errors.Is(err, errand.ErrNotFound) {
 		return nil
 	}
@@ -213,7 +226,7 @@ func (t *Topics) ConfirmHandler() http.Handler {
 
 // confirmed confirms the subscription of a token and returns the answer.
 func (t *Topics) confirmed(ctx context.Context, topicARN, token string) (any, error) {
-	id, _, err := t.ofToken(ctx, token)
+	id, _, _, err := t.ofToken(ctx, token)
 	if err != nil {
 		return nil, noToken(err)
 	}

@@ -25,6 +25,9 @@ const (
 	maxAttributes = 48 << 10  // bytes of all, beside the body
 	// dedupFor is how long a message with a DedupID makes others duplicates.
 	dedupFor = 5 * time.Minute
+	// clocksDiffer is by how much the wall clock may be off the queue's until a message says when
+	// it was published by it.
+	clocksDiffer = 5 * time.Second
 )
 
 // Message is what is published.
@@ -66,13 +69,16 @@ type messageDoc struct {
 	Attributes map[string]filter.Attribute `json:"attributes,omitempty"`
 	Group      string                      `json:"group,omitempty"`
 	Tags       []string                    `json:"tags,omitempty"`
+	// At is when it was published by the wall clock, if the queue's showed another time: zero: that.
+	At time.Time `json:"at,omitzero"`
 }
 
 // published is a message as its deliveries have it.
 type published struct {
 	messageDoc
 	id   string
-	at   time.Time
+	at   time.Time // that receivers are told
+	kept time.Time // when it was published by the queue's clock
 	body []byte
 
 	matched *filter.Message
@@ -147,8 +153,12 @@ func isAttribute(name string) bool {
 }
 
 // publication returns the message as it is kept, without its jobs.
-func (m *Message) publication(p *Topic, now time.Time) (door.Publication[errand.NewJob], error) {
-	doc, err := marshal(messageDoc{m.Subject, m.Attributes, m.Group, m.Tags})
+func (m *Message) publication(p *Topic, now, at time.Time) (door.Publication[errand.NewJob], error) {
+	d := messageDoc{Subject: m.Subject, Attributes: m.Attributes, Group: m.Group, Tags: m.Tags}
+	if at.Sub(now).Abs() > clocksDiffer {
+		d.At = at.UTC()
+	}
+	doc, err := marshal(d)
 	pub := door.Publication[errand.NewJob]{Message: storage.Message{ID: m.ID, Topic: familyOf(p.Name), Attributes: doc, Body: m.Body}}
 	if p.Keep > 0 {
 		pub.Message.KeepUntil = now.Add(p.Keep)
@@ -159,15 +169,18 @@ func (m *Message) publication(p *Topic, now time.Time) (door.Publication[errand.
 	return pub, err
 }
 
-func (m *Message) published(now time.Time) *published {
-	return &published{messageDoc: messageDoc{m.Subject, m.Attributes, m.Group, m.Tags}, id: m.ID, at: now, body: m.Body}
+func (m *Message) published(at time.Time) *published {
+	return &published{messageDoc: messageDoc{Subject: m.Subject, Attributes: m.Attributes, Group: m.Group, Tags: m.Tags}, id: m.ID, at: at, body: m.Body}
 }
 
 // publishedOf reads a message that was published.
 func publishedOf(m *storage.Message) (*published, error) {
-	p := &published{id: m.ID, at: m.PublishedAt, body: m.Body}
+	p := &published{id: m.ID, at: m.PublishedAt, kept: m.PublishedAt, body: m.Body}
 	if err := json.Unmarshal(m.Attributes, &p.messageDoc); err != nil {
 		return nil, fmt.Errorf("%w: message %q: %w", errand.ErrCorrupt, m.ID, err)
+	}
+	if !p.At.IsZero() {
+		p.at = p.At
 	}
 	return p, nil
 }

@@ -350,13 +350,13 @@ func (p *publisher) plan(messages []Message, place func(int) string) error {
 }
 
 func (p *publisher) add(i int, m *Message) error {
-	now := p.t.now()
-	pub, err := m.publication(&p.s.Topic, now)
+	now, at := p.t.now(), wall()
+	pub, err := m.publication(&p.s.Topic, now, at)
 	if err != nil {
 		return err
 	}
 	pub.Family, pub.Revision = familyOf(p.s.Name), p.s.revision
-	seen := m.published(now)
+	seen := m.published(at)
 	to := p.receivers(seen)
 	switch {
 	case to == nil && p.s.Ordered:

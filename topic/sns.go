@@ -117,7 +117,7 @@ func (t *Topics) status(ctx context.Context, a *attempt) {
 		slog.String("deliveryId", a.job.String()),
 		slog.String("destination", a.s.Endpoint),
 		slog.String("providerResponse", strings.ToValidUTF8(response, "\uFFFD")),
-		slog.Int64("dwellTimeMs", max(0, a.began.Sub(a.m.at)).Milliseconds()),
+		slog.Int64("dwellTimeMs", max(0, a.began.Sub(a.m.kept)).Milliseconds()),
 		slog.Int("attempts", a.n),
 	}
 	if a.answer.Status != 0 {

@@ -70,7 +70,6 @@ type Topics struct {
 	// changing holds one value while entries are changed: callers in this process take
 	// turns, so that none of them has to try again because of another.
 	changing chan struct{}
-	now      func() time.Time
 	tx       *sql.Tx // that all is inside of; nil: none
 }
 
@@ -82,7 +81,7 @@ func (t *Topics) inside(tx *sql.Tx) (*Topics, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Topics{queue: t.queue, door: in, webhooks: t.webhooks, opts: t.opts, changing: make(chan struct{}, 1), now: t.now, tx: tx}, nil
+	return &Topics{queue: t.queue, door: in, webhooks: t.webhooks, opts: t.opts, changing: make(chan struct{}, 1), tx: tx}, nil
 }
 
 // New returns the topics of a queue. It starts nothing. webhooks are those of the same
@@ -106,8 +105,14 @@ func New(q *errand.Queue, webhooks *webhook.Webhooks, o *Options) (*Topics, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Topics{queue: q, door: opened, webhooks: webhooks, opts: opts, changing: make(chan struct{}, 1), now: time.Now}, nil
+	return &Topics{queue: q, door: opened, webhooks: webhooks, opts: opts, changing: make(chan struct{}, 1)}, nil
 }
+
+// now is the time that stored times are compared with. Receivers get the wall clock, see wall.
+func (t *Topics) now() time.Time { return t.queue.Clock().Now }
+
+// wall is the time that receivers are told.
+func wall() time.Time { return time.Now() }
 
 func isBase(s string) bool {
 	if s == "" {

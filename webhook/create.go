@@ -93,7 +93,7 @@ func (h *Webhooks) inside(tx *sql.Tx) (*Webhooks, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Webhooks{queue: h.queue, topics: topics, opts: h.opts, client: h.client, clock: h.clock, now: h.now, within: true}
+	in := &Webhooks{queue: h.queue, topics: topics, opts: h.opts, client: h.client, clock: h.clock, within: true}
 	in.failing.init(in)
 	return in, nil
 }

@@ -190,7 +190,7 @@ func (h *Webhooks) attempt(ctx context.Context, e *Endpoint, o *Outgoing, d *pol
 	if d.Request != nil && m.contentType == "" {
 		m.contentType = d.Request.ContentType
 	}
-	req, err := h.client.buildRequest(ctx, m, to, max(o.Attempt, 1), h.now())
+	req, err := h.client.buildRequest(ctx, m, to, max(o.Attempt, 1), time.Now())
 	if err != nil {
 		return Answer{}, err
 	}
@@ -311,7 +311,7 @@ func (h *Webhooks) Test(ctx context.Context, id string) (Answer, error) {
 	}
 	o := &Outgoing{
 		Endpoint: id, Message: newMessageID(), Type: testType, Attempt: 1,
-		Body: []byte(`{"type":"` + testType + `","timestamp":"` + h.now().UTC().Format(time.RFC3339) + `","data":{}}`),
+		Body: []byte(`{"type":"` + testType + `","timestamp":"` + time.Now().UTC().Format(time.RFC3339) + `","data":{}}`),
 	}
 	d := h.policyOf(&e, o)
 	return h.attempt(ctx, &e, o, &d)

@@ -80,8 +80,8 @@ func (o *online) reached(now time.Time) {
 func (f *failing) succeeded(ctx context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := f.h.now()
-	f.clock.reached(now)
+	f.clock.reached(f.h.now())
+	now := time.Now()
 	s, err := f.load(ctx, id, now)
 	if err == nil && s.fails {
 		err = f.drop(ctx, id, s)
@@ -102,7 +102,7 @@ func (f *failing) failed(ctx context.Context, id string) (time.Duration, error) 
 	if open {
 		f.clock.reached(now)
 	}
-	s, err := f.load(ctx, id, now)
+	s, err := f.load(ctx, id, time.Now())
 	if err != nil {
 		return 0, err
 	}
@@ -213,9 +213,9 @@ func (f *failing) note(ctx context.Context, id string, of *failure) error {
 		}
 		revision, err := f.h.topics.PutEntries(ctx, entries)
 		if err == nil {
-			f.revision, f.noted, f.notedAt = revision, f.h.now(), f.clock.Last
+			f.revision, f.noted, f.notedAt = revision, time.Now(), f.clock.Last
 			if of != nil {
-				f.know(id, &state{failure: *of, fails: true, revision: revision, written: of.Counted, read: f.h.now()})
+				f.know(id, &state{failure: *of, fails: true, revision: revision, written: of.Counted, read: time.Now()})
 			}
 			return nil
 		}
@@ -227,7 +227,7 @@ func (f *failing) note(ctx context.Context, id string, of *failure) error {
 		}
 		failed := f.known[id] != nil && f.known[id].fails
 		f.know(id, nil)
-		s, err := f.load(ctx, id, f.h.now())
+		s, err := f.load(ctx, id, time.Now())
 		if err != nil {
 			return err
 		}
@@ -264,7 +264,7 @@ func (f *failing) drop(ctx context.Context, id string, was *state) error {
 	_, err := f.h.topics.PutEntries(ctx, []storage.Entry{{Class: classFailing, Name: id, Revision: was.revision, Delete: true}})
 	switch {
 	case err == nil:
-		f.know(id, &state{read: f.h.now()})
+		f.know(id, &state{read: time.Now()})
 	case errors.Is(err, errand.ErrStale): // the next attempt finds what the other process wrote
 		f.know(id, nil)
 	default:
@@ -278,7 +278,7 @@ func (f *failing) end(ctx context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.know(id, nil)
-	s, err := f.load(ctx, id, f.h.now())
+	s, err := f.load(ctx, id, time.Now())
 	if err != nil || !s.fails {
 		return err
 	}

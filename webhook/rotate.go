@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand"
@@ -18,10 +19,12 @@ var ErrNoSecret = errors.New("webhook: no secret signs")
 // mostSecrets is how many secrets sign at a time.
 const mostSecrets = 2
 
-// keptSecret is a secret as it is kept.
+// keptSecret is a secret as it is kept. It signs for a time from the UpdatedAt of the entry on,
+// which moves if the clock is set back.
 type keptSecret struct {
-	Text  string    `json:"secret"`
-	Until time.Time `json:"until,omitzero"` // zero: it has no end
+	Text  string        `json:"secret"`
+	For   time.Duration `json:"for,omitzero"`   // zero: it has no end
+	Until time.Time     `json:"until,omitzero"` // of older versions, without For
 }
 
 // keep returns the entry of the secrets of an endpoint.
@@ -74,7 +77,7 @@ func (h *Webhooks) RotateSecret(ctx context.Context, id string, next Secret, ove
 	}
 	secrets := []keptSecret{{Text: next.Reveal()}}
 	if len(kept) > 0 && overlap > 0 {
-		secrets = append(secrets, keptSecret{Text: kept[0].Text, Until: h.now().Add(overlap).UTC()})
+		secrets = append(secrets, keptSecret{Text: kept[0].Text, For: overlap})
 	}
 	e, err := keep(id, entry.Revision, secrets[:min(len(secrets), mostSecrets)])
 	if err != nil {
@@ -104,10 +107,10 @@ func (h *Webhooks) Secrets(ctx context.Context, id string) ([]Secret, error) {
 	return h.secretsAt(ctx, id, &Outgoing{})
 }
 
-// lasting is a secret that signs until a time, or zero.
+// lasting is a secret that signs until a time, or zero. That was reckoned from another.
 type lasting struct {
 	Secret
-	until time.Time
+	from, until time.Time
 }
 
 // secretsAt is Secrets for an attempt.
@@ -120,12 +123,15 @@ func (h *Webhooks) secretsAt(ctx context.Context, id string, o *Outgoing) (secre
 	if ok {
 		all, ok = h.secretsRead.At(id, revision)
 	}
+	now := h.now()
+	if ok && slices.ContainsFunc(all, func(s lasting) bool { return s.from.After(now) }) {
+		ok = false // the clock was set back since
+	}
 	if !ok {
 		if all, err = h.readSecrets(ctx, id); err != nil {
 			return nil, err
 		}
 	}
-	now := h.now()
 	for _, s := range all {
 		if s.until.IsZero() || s.until.After(now) {
 			secrets = append(secrets, s.Secret)
@@ -146,7 +152,11 @@ func (h *Webhooks) readSecrets(ctx context.Context, id string) ([]lasting, error
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, lasting{s, k.Until})
+		l := lasting{s, time.Time{}, k.Until}
+		if k.For > 0 {
+			l.from, l.until = entry.UpdatedAt, entry.UpdatedAt.Add(k.For)
+		}
+		all = append(all, l)
 	}
 	h.secretsRead.Put(id, entry.Revision, len(entry.Doc), all)
 	return all, nil

@@ -108,7 +108,6 @@ type Webhooks struct {
 	endpointsRead remember.Entries[Endpoint]
 	secretsRead   remember.Entries[[]lasting]
 	clock         errand.Gate
-	now           func() time.Time
 	within        bool // all is inside of a transaction of the application
 }
 
@@ -133,10 +132,13 @@ func New(q *errand.Queue, o *Options) (*Webhooks, error) {
 	if opts.Policy == nil {
 		opts.Policy = policy.Webhook()
 	}
-	h := &Webhooks{queue: q, topics: topics, opts: opts, client: newClient(opts.client()), clock: gate.ClockPlausible(time.Time{}), now: time.Now}
+	h := &Webhooks{queue: q, topics: topics, opts: opts, client: newClient(opts.client()), clock: gate.ClockPlausible(time.Time{})}
 	h.failing.init(h)
 	return h, nil
 }
+
+// now is the time that stored times are compared with. Receivers get the wall clock.
+func (h *Webhooks) now() time.Time { return h.queue.Clock().Now }
 
 // Close ends the connections that are kept for later requests. It waits for no delivery:
 // stop the workers before.
