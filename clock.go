@@ -17,14 +17,15 @@ type ClockState struct {
 	// seen. If it is behind by at most 5 s, the queue's time stands still until
 	// the wall clock has caught up. If it is behind by more, the queue's time
 	// goes on from the latest time seen. That ends when the wall clock is ahead
-	// again, or when a plausible wall clock has been behind for ten minutes.
+	// again, or when a plausible wall clock has been behind for ten minutes. A reading
+	// outside of the years 1970 to 9999 counts for nothing.
 	//
 	// A store with a clock of its own, as a server has, is followed instead, see
 	// [storage.Clocked]. While its clock is behind by at most 5 s the queue's time stands
 	// still; if it is behind by more, it was set back, and the queue's time goes back with it.
 	// Then Plausible is true, and Jumps are those of that clock.
 	Now time.Time `json:"now"`
-	// Plausible is true if the wall clock is not before the time at which the program was
+	// Plausible is true if the wall clock is not after the year 9999, and not before the time at which the program was
 	// built: that of its commit if the build knows it, as go build in a checkout does, else
 	// 20 November 2026, when this release was made. A board without a clock battery shows an
 	// earlier time after it was switched on.

@@ -287,8 +287,9 @@ func (w *show) document(states []state) json.RawMessage {
 		doc.Limits = append(doc.Limits, limitDoc{Queue: s.lane.Queue, Kind: s.lane.Kind, Concurrency: s.concurrency, Full: s.full, Until: s.until})
 	}
 	b, err := json.Marshal(doc)
-	if err != nil { // names and policies have been validated
-		panic(err)
+	if err != nil { // a time beyond the year 9999: names and policies have been validated
+		doc.Since, doc.Limits, doc.Progress = time.Time{}, nil, nil
+		b, _ = json.Marshal(doc)
 	}
 	return b
 }

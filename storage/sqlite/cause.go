@@ -134,7 +134,7 @@ func (s *Store) Causes(ctx context.Context, lane storage.Lane, limit int) (out [
 	for _, r := range rows {
 		out = append(out, storage.Cause{
 			ID: r.Cause, Lane: storage.Lane{Queue: r.Queue, Kind: r.Kind}, Reason: storage.Reason(r.Reason), Text: r.Text, N: r.N,
-			First: fromMicros(r.First), Last: fromMicros(r.Last), Job: storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID),
+			First: fromMicros(r.First), Last: fromMicros(r.Last), Job: idOf(r.CreatedAt, r.Salt, r.ID),
 		})
 	}
 	return out, err

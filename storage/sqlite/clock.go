@@ -96,7 +96,10 @@ func (s *Store) Clock(ctx context.Context) (latest time.Time, shifting bool, err
 		Shifting bool
 	}
 	err = s.reading(ctx, s.inner, func(tx *sqlx.Tx) error { return tx.Get(&row, sqlClock) })
-	return timeOrZero(row.Clock), row.Shifting, err
+	if row.Clock != 0 {
+		latest = time.UnixMicro(row.Clock).UTC() // as it is: a time that no clock shows is to be known as one
+	}
+	return latest, row.Shifting, err
 }
 
 // StepClock implements [storage.Timekeeper].

@@ -150,7 +150,7 @@ func named(sel storage.Selection) choice { return choice{ids: sel.IDs, through: 
 // add adds what a filter has found.
 func (c *choice) add(rows []chosen) {
 	for _, r := range rows {
-		c.ids = append(c.ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))
+		c.ids = append(c.ids, idOf(r.CreatedAt, r.Salt, r.ID))
 	}
 }
 

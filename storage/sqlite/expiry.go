@@ -364,7 +364,7 @@ func (t *tx) endIfOver(r *jobRow, x *storage.Exchange, at int64, late *tooLate) 
 		return true, err
 	}
 	if then := x.Follow(&ended); then != nil {
-		_, err = t.enqueue(fromMicros(at), []storage.NewJob{*then}, nil) // whatever the caps
+		_, err = t.enqueue(time.UnixMicro(at), []storage.NewJob{*then}, nil) // whatever the caps
 		t.announce()
 	}
 	return true, err

@@ -449,7 +449,7 @@ func (s *Store) Holds(ctx context.Context, now time.Time) (out []storage.HoldSta
 	for _, r := range rows {
 		lane, through := storage.Lane{Queue: r.Queue, Kind: r.Kind}, storage.Through{}
 		if r.ID != 0 {
-			id := storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID)
+			id := idOf(r.CreatedAt, r.Salt, r.ID)
 			through = storage.Through{Lease: storage.Lease{Key: r.ID, Token: r.Token}, Job: id, Since: fromMicros(r.LetAt)}
 		}
 		out = append(out, storage.HoldState{

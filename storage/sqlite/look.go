@@ -43,7 +43,7 @@ func (s *Store) Ahead(ctx context.Context, id storage.ID, most int) (a storage.A
 		if err != nil {
 			return err
 		}
-		if storage.NewID(fromMicros(r.CreatedAt), r.Salt, id.Key()) != id {
+		if idOf(r.CreatedAt, r.Salt, id.Key()) != id {
 			return storage.ErrNotFound
 		}
 		if a.Urgent = r.Urgent; r.State == blocked {

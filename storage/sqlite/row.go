@@ -103,7 +103,7 @@ func (r *jobRow) numbers() [6]*int64 {
 }
 
 // id returns the name of the job for the outside.
-func (r *jobRow) id() storage.ID { return storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID) }
+func (r *jobRow) id() storage.ID { return idOf(r.CreatedAt, r.Salt, r.ID) }
 
 // counters returns the four counters.
 func (r *jobRow) counters() storage.Counters {

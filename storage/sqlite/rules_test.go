@@ -56,7 +56,7 @@ SELECT DISTINCT substr(group_key, 1, instr(group_key, ' ') - 1), '', 'group_limi
 	"successes from the future":      `UPDATE errand_number SET n = 1000000 WHERE id % 32 = 17`,
 	"urgent jobs that are not ready": `INSERT INTO errand_urgent VALUES (1000)`,
 	"unique keys without a job":      `UPDATE errand_unique SET job = 1000`,
-	"jobs behind no holder":          `INSERT INTO errand_unique SELECT key, 1, job, salt, created_at, 1 FROM errand_unique`,
+	"jobs behind no holder":          `INSERT INTO errand_unique SELECT key, 1, job, salt, created_at, 1, 0 FROM errand_unique`,
 	"jobs without their unique key":  `UPDATE errand_job SET unique_key = 'another' WHERE unique_key IS NOT NULL`,
 	"wrong references to policies":   `UPDATE errand_policy SET refs = refs + 1`,
 

@@ -240,7 +240,7 @@ func stats(tx *sqlx.Tx) ([]storage.LaneStats, error) {
 	}
 	for _, f := range failures {
 		l := of(f.Lane)
-		l.FailedJob, l.Error = storage.NewID(fromMicros(f.CreatedAt), f.Salt, f.Job), f.Error
+		l.FailedJob, l.Error = idOf(f.CreatedAt, f.Salt, f.Job), f.Error
 	}
 	var out []storage.LaneStats
 	for _, n := range names {

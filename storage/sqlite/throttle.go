@@ -111,7 +111,7 @@ func (t *tx) tokens(l *lineup, at int64) (*tokens, error) {
 	for _, g := range l.groups {
 		g.waits.wake(g, at)
 	}
-	return &tokens{tx: t, at: fromMicros(at), lineup: l, starts: s, buckets: map[storage.Lane]*bucket{}}, nil
+	return &tokens{tx: t, at: time.UnixMicro(at), lineup: l, starts: s, buckets: map[storage.Lane]*bucket{}}, nil
 }
 
 // of returns the buckets of a lane.

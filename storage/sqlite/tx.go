@@ -308,4 +308,16 @@ func ceilMicros(d time.Duration) int64 {
 	return (min(d, math.MaxInt64-time.Microsecond) + time.Microsecond - 1).Microseconds()
 }
 
-func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
+// fromMicros returns a time as it is shown. One outside of the years 1970 to 9999, of a clock that
+// was wrong, is the nearest one in them: no JSON takes it. IDs and places are of the exact time.
+func fromMicros(us int64) time.Time {
+	return time.UnixMicro(min(max(us, 0), lastMicro)).UTC()
+}
+
+// idOf returns the ID of a job, which is of the exact time.
+func idOf(created int64, salt uint32, key int64) storage.ID {
+	return storage.NewID(time.UnixMicro(created), salt, key)
+}
+
+// lastMicro is the last microsecond of the year 9999.
+const lastMicro = 253_402_300_800_000_000 - 1

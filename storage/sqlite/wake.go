@@ -191,7 +191,7 @@ func (w *wake) look(query *sql.Stmt, last *commit) {
 		s.opts.Logger.Error("errand: what another process has changed could not be read", "error", translate(err))
 	} else if m.clock != last.clock {
 		if last.clock = m.clock; m.clock > w.clock.Load() {
-			e.Clock = fromMicros(m.clock)
+			e.Clock = time.UnixMicro(m.clock)
 		}
 	}
 	s.listeners.notify(e)
