@@ -628,7 +628,7 @@ func (d *doctor) clock() error {
 	}
 	switch mark := fromMicros(us); {
 	case us > 0 && mark.Sub(d.now) > clockAhead:
-		d.say("clock", SeverityWarning, "set the clock of this machine right; see docs/schedules.md",
+		d.say("clock", SeverityWarning, "if the clock of this machine is right again, let a worker run for ten minutes; else set it right; see docs/schedules.md",
 			"the database has seen %s, %v ahead of now", mark.Format(time.RFC3339), mark.Sub(d.now).Round(time.Second))
 	case shifting:
 		d.say("clock", SeverityNote, "", "due times are being moved, since the clock was wrong")

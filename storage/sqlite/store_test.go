@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 //errand:shows a file that has become large | compact
 //errand:shows held lanes | hold_stacks hold_until | nothing is leased of a lane while one of its holds is in force
 //errand:shows holds that began at a wrong time | hold_shifted hold_shift_notify | once the clock is set back, a hold for a time lasts that time from then on
+//errand:shows what is kept from a wrong clock | shift_finished shift_messages shift_keys shift_entries | once the clock is set back, what was reckoned from a later time lasts as long from then on
 //errand:shows jobs that are run now | run_now_order run_now_through run_now_held | jobs that wait for a retry become ready in the order of their keys, none that came after the call, and none of a lane that is held
 //errand:shows jobs that are run now | run_now_urgent | one job by its ID is leased from a lane that is held, once, and only by who permits it
 func TestStore_Conformance(t *testing.T) {

@@ -73,7 +73,7 @@ role salt schedule skip_overlap slot snoozes start_within state ticks timeout to
 // Each column that may have a time has a rule. A new one has to be named here, and if it is
 // reckoned from the queue's clock StepClock has to move it.
 //
-//errand:shows a clock that was ahead | shift_finished shift_messages shift_keys shift_entries | what was reckoned from the queue's clock is not kept for longer once the clock is right; a rule says of each time in the file what becomes of it
+//errand:shows what is kept from a wrong clock | | a rule says of each time in the file what becomes of it
 func TestClock_EachTimeHasARule(t *testing.T) {
 	d := newDB(t, nil)
 	d.open()
