@@ -136,7 +136,8 @@
 // [Worker.Run] stops when its context ends, or when [Worker.Shutdown] is called. It
 // takes no more jobs, returns those that it has not started, and lets handlers run
 // for the grace. Then it cancels their contexts with [ErrShutdown], waits a little,
-// and writes the outcomes. An interrupted job runs again, with nothing used up. Run
+// and writes the outcomes. No error counts any more: such a job was interrupted, and
+// runs again, with nothing used up. See docs/retries.md. Run
 // returns when all that it started has ended, unless a handler ignores its context:
 // that is logged, and Run returns [ErrStuck]. Close the queue after that.
 package errand

@@ -99,19 +99,14 @@ func ExampleSettings_maxDead() {
 		WhenDeadFull: new(errand.EvictDead),
 	}))
 	for range 2 {
-		ctx, stop := context.WithCancel(ctx)
 		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"readings"}, Concurrency: 1})
-		n := 0
 		errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error {
-			if n++; n == 10 {
-				stop()
-			}
 			return errand.Permanent(errors.New("no such reading"))
 		})
 		for range 10 {
 			must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Queue: "readings"}))
 		}
-		check(w.Run(ctx))
+		workOff(q, w, 10)
 	}
 	for _, s := range must(q.Stats(ctx)) {
 		fmt.Printf("%s: %d are dead, %d were evicted\n", s.Queue, s.Dead, s.DeadEvicted)

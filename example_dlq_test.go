@@ -11,15 +11,9 @@ import (
 
 // refuse works on the jobs of q until n attempts have ended with this error.
 func refuse(q *errand.Queue, n int, err error) {
-	ctx, stop := context.WithCancel(context.Background())
 	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 1})
-	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error {
-		if n--; n == 0 {
-			stop()
-		}
-		return err
-	})
-	check(w.Run(ctx))
+	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error { return err })
+	workOff(q, w, n)
 }
 
 // What is dead is looked at, put back to work when the cause is gone, and runs
@@ -135,16 +129,13 @@ func ExampleDeadLetters_Causes() {
 		must(q.Enqueue(ctx, SendEmail{To: to}, nil))
 	}
 	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 1})
-	ctx, stop := context.WithCancel(ctx)
 	errand.Handle(w, func(_ context.Context, job *errand.Job[SendEmail]) error {
 		if job.Args.To == "nobody" {
-			stop()
 			return errand.Permanent(errNoAddress)
 		}
 		return errand.Permanent(fmt.Errorf("550 5.1.1 <%s>: user unknown", job.Args.To))
 	})
-	check(w.Run(ctx))
-	ctx = context.Background()
+	workOff(q, w, 3)
 
 	dead := q.DeadLetters()
 	causes := must(dead.Causes(ctx, nil))

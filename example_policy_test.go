@@ -20,18 +20,17 @@ func ExampleQueueOptions_document() {
 
 	q, remove := tempQueue(&errand.Options{Queues: map[string]errand.QueueOptions{"mail": {Policy: topic}}})
 	defer remove()
-	ctx, stop := context.WithCancel(context.Background())
+	ctx := context.Background()
 	e := must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Queue: "mail", Policy: own}))
 
 	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"mail"}})
 	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error {
-		defer stop()
 		return errand.Permanent(errNoAddress)
 	})
-	check(w.Run(ctx))
+	workOff(q, w, 1)
 
 	// The dead letter has the document that was in effect.
-	j := must(q.Job(context.Background(), e.ID))
+	j := must(q.Job(ctx, e.ID))
 	fmt.Println(j.Policy.Retry.Retries, "retries, at most", j.Policy.Throttle.MaxReceivesPerSecond, "attempts a second")
 	fmt.Println(string(must(json.Marshal(j.Policy.Request))))
 	// Output:
@@ -63,20 +62,13 @@ func ExampleQueue_Budgets() {
 		"mail": {Budget: &policy.BudgetOptions{Capacity: 10, RetryCost: 5, RetriesPerSecond: 0.01}},
 	}})
 	defer remove()
-	ctx, stop := context.WithCancel(context.Background())
+	ctx := context.Background()
 	for range 5 {
 		must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Queue: "mail"}))
 	}
 	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"mail"}, Concurrency: 1})
-	failures := 0
-	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error {
-		// 5 first attempts, and the 2 retries that the budget can pay for
-		if failures++; failures == 7 {
-			stop()
-		}
-		return errNoAddress
-	})
-	check(w.Run(ctx))
+	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error { return errNoAddress })
+	workOff(q, w, 5+2) // first attempts, and the retries that the budget can pay for
 	b := q.Budgets()[0]
 	fmt.Printf("queue %s: %.0f of %.0f tokens\n", b.Queue, b.Tokens, b.Capacity)
 	// Output:

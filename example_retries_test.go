@@ -13,12 +13,11 @@ import (
 // The usual policies, one for a kind and one for a job; and what becomes of a
 // job that has no retry left.
 func Example_retries() {
-	ctx, stop := context.WithCancel(context.Background())
+	ctx := context.Background()
 	q, remove := tempQueue(nil)
 	defer remove()
 	w := errand.NewWorker(q, nil)
 	send := func(context.Context, *errand.Job[SendEmail]) error {
-		stop()
 		return errors.New("the provider is down")
 	}
 
@@ -29,9 +28,8 @@ func Example_retries() {
 	errand.Handle(w, send, errand.HandlerOptions{Policy: capped})
 
 	e := must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Policy: never}))
-	check(w.Run(ctx))
+	workOff(q, w, 1)
 
-	ctx = context.Background()
 	page := must(q.DeadLetters().List(ctx, errand.JobFilter{Kind: "send_email"}, nil))
 	for _, j := range page.Jobs {
 		fmt.Println(j.Reason, "after", j.Attempt, "attempt:", j.Error)

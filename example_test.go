@@ -7,6 +7,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/internal/kit"
+	"github.com/errandq/errand/policy"
 )
 
 // SendEmail is what the jobs of most examples are about.
@@ -17,6 +18,10 @@ func (SendEmail) Kind() string { return "send_email" }
 
 // tempQueue opens a queue in a folder of its own, and returns what removes it.
 var tempQueue = kit.TempQueue
+
+// workOff runs a worker of a queue until so many attempts have ended, and what became of their jobs
+// is written. A worker that is stopped before takes no error for a failure.
+var workOff = kit.Work
 
 // must keeps the handling of errors out of the way of the examples.
 func must[T any](v T, err error) T {
@@ -180,19 +185,18 @@ func ExampleQueue_Enqueue_headers() {
 }
 
 func ExampleQueue_Enqueue_timeout() {
-	ctx, stop := context.WithCancel(context.Background())
-	q, remove := tempQueue(nil)
+	ctx := context.Background()
+	q, remove := tempQueue(&errand.Options{Policy: policy.Policy{Retries: 1, MinDelay: time.Hour, MaxDelay: time.Hour}})
 	defer remove()
 
 	e := must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Timeout: 10 * time.Millisecond}))
 	w := errand.NewWorker(q, nil)
 	errand.Handle(w, func(ctx context.Context, _ *errand.Job[SendEmail]) error {
 		<-ctx.Done()
-		stop()
 		return context.Cause(ctx)
 	})
-	check(w.Run(ctx))
-	j := must(q.Job(context.Background(), e.ID))
+	workOff(q, w, 1)
+	j := must(q.Job(ctx, e.ID))
 	fmt.Println("retry", j.Retry, "after", len(j.History), "failure")
 	// Output:
 	// retry 1 after 1 failure

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 	"github.com/errandq/errand/policy"
 )
 
@@ -15,20 +17,19 @@ var errNoAddress = errors.New("no such address")
 // once enqueues a job, has a worker run it until the handler says that it is
 // the last time, and returns what became of it.
 func once(handle func(job *errand.Job[SendEmail]) (last bool, err error)) errand.JobInfo {
-	ctx, stop := context.WithCancel(context.Background())
+	ctx := context.Background()
 	q, remove := tempQueue(nil)
 	defer remove()
 	e := must(q.Enqueue(ctx, SendEmail{To: "ada"}, nil))
 	w := errand.NewWorker(q, nil)
+	var over atomic.Bool
 	errand.Handle(w, func(_ context.Context, job *errand.Job[SendEmail]) error {
 		last, err := handle(job)
-		if last {
-			stop()
-		}
+		over.Store(last)
 		return err
 	})
-	check(w.Run(ctx))
-	return must(q.Job(context.Background(), e.ID))
+	kit.WorkUntil(q, w, over.Load)
+	return must(q.Job(ctx, e.ID))
 }
 
 func ExamplePermanent() {
@@ -160,7 +161,7 @@ func ExampleHandle_panic() {
 // The policy of a job goes before that of its kind, that before the one of its
 // queue, and that before the one of the options.
 func ExampleJobOptions_policy() {
-	ctx, stop := context.WithCancel(context.Background())
+	ctx := context.Background()
 	retries := func(n int) *policy.Policy { return &policy.Policy{Retries: n} }
 	q, remove := tempQueue(&errand.Options{
 		Policy: retries(4),
@@ -174,23 +175,13 @@ func ExampleJobOptions_policy() {
 	must(q.Enqueue(ctx, SendEmail{}, nil))
 
 	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"mail", "default"}})
-	attempts := make(chan bool, 100)
-	fail := func() error {
-		attempts <- true
-		return errors.New("down")
-	}
+	fail := func() error { return errors.New("down") }
 	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error { return fail() })
 	errand.Handle(w, func(context.Context, *errand.Job[Fetch]) error { return fail() },
 		errand.HandlerOptions{Policy: retries(2)})
-	go func() {
-		defer stop()
-		for range 2 + 3 + 4 + 5 {
-			<-attempts
-		}
-	}()
-	check(w.Run(ctx))
+	workOff(q, w, 2+3+4+5)
 
-	page := must(q.DeadLetters().List(context.Background(), errand.JobFilter{}, nil))
+	page := must(q.DeadLetters().List(ctx, errand.JobFilter{}, nil))
 	for _, j := range page.Jobs {
 		fmt.Println(j.Kind, "in", j.Queue, "dead after", j.Attempt, "attempts,", j.Policy.Retry.Retries, "retries")
 	}
@@ -209,7 +200,7 @@ func (Fetch) Kind() string { return "fetch" }
 
 // The four phases of a policy, as the attempts of a job see them.
 func ExampleJob_phase() {
-	ctx, stop := context.WithCancel(context.Background())
+	ctx := context.Background()
 	q, remove := tempQueue(nil)
 	defer remove()
 
@@ -220,12 +211,9 @@ func ExampleJob_phase() {
 	w := errand.NewWorker(q, nil)
 	errand.Handle(w, func(_ context.Context, job *errand.Job[SendEmail]) error {
 		fmt.Println("attempt", job.Attempt, "retry", job.Retry, job.Phase)
-		if job.Attempt == 6 {
-			stop()
-		}
 		return errors.New("down")
 	})
-	check(w.Run(ctx))
+	workOff(q, w, 6)
 	// Output:
 	// attempt 1 retry 0 first
 	// attempt 2 retry 1 immediate

@@ -355,7 +355,8 @@ const PhaseEdited = storage.PhaseEdited
 type Count = storage.Count
 
 // Permanent is the verdict that no retry can help: the job goes to the dead
-// letters at once, with reason "permanent". err says why; it may be nil.
+// letters at once, with reason "permanent". err says why; it may be nil. It does not count once
+// the worker is being stopped.
 func Permanent(err error) error { return &engine.PermanentError{Err: err} }
 
 // RetryAfter is the verdict that the attempt failed, and that the next one should

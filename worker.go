@@ -171,8 +171,8 @@ func decodeJob[A Args](l *storage.Leased) (*Job[A], error) {
 // Run works until ctx ends or [Worker.Shutdown] is called. It then stops in this
 // order. It leases no more jobs, and returns those that were not started. Handlers
 // have Grace to end by themselves. Then their contexts are cancelled with cause
-// [ErrShutdown]; an interrupted job is ready again, with nothing used up. Outcomes
-// are written. Run returns when all that it started has ended, unless a handler is
+// [ErrShutdown]. From the beginning of the stop on no error of a handler is a failure: the
+// job was interrupted, and is ready again, with nothing used up. Outcomes are written. Run returns when all that it started has ended, unless a handler is
 // stuck.
 //
 // The contexts of handlers have the values of ctx, but do not end with it.

@@ -93,6 +93,8 @@ type verdict struct {
 	after time.Duration // of a snooze; of a failure the floor for the delay
 	hold  time.Duration // the lane is to be held; of class Unavailable
 	local bool          // this machine has no network; of class Unavailable
+	// spares: nothing is used up, as the worker is being stopped.
+	spares bool
 	// unauthorized: the other side refused the sender; of class Unavailable.
 	unauthorized bool
 	text         string
@@ -157,10 +159,11 @@ func (a *attempt) call() {
 			return
 		}
 		text := "handler called runtime.Goexit"
-		if r := recover(); r != nil {
+		r := recover()
+		if r != nil {
 			text = fmt.Sprintf("panic: %v", r)
 		}
-		a.verdict = a.judgePanic(text, stack())
+		a.verdict = a.judgePanic(text, stack(), r)
 	}()
 	err := a.handler.Run(a.ctx, a.job)
 	a.verdict = a.judge(err)
@@ -170,13 +173,13 @@ func (a *attempt) call() {
 // judge turns what a handler returned into a verdict.
 func (a *attempt) judge(err error) verdict {
 	if err == nil {
-		return verdict{kind: verdictDone}
+		return a.heedStop(verdict{kind: verdictDone}, nil)
 	}
 	v := a.judgeError(err)
 	if own, ok := errors.AsType[*PolicyError](err); ok {
 		v.policy = &own.Policy
 	}
-	return v
+	return a.heedStop(v, err)
 }
 
 func (a *attempt) judgeError(err error) verdict {
@@ -184,10 +187,6 @@ func (a *attempt) judgeError(err error) verdict {
 	cause := context.Cause(a.ctx)
 	if errors.Is(cause, ErrCancelled) {
 		return verdict{kind: verdictCancelled, text: text}
-	}
-	stopped := errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrLeaseLost)
-	if stopped && errors.Is(err, context.Canceled) { // also inside of a verdict: the worker is to blame
-		return verdict{kind: verdictInterrupted, text: text}
 	}
 	said := VerdictOf(err)
 	switch v := said.(type) {
@@ -204,10 +203,7 @@ func (a *attempt) judgeError(err error) verdict {
 	case *DecodeError:
 		return verdict{kind: verdictDecode, text: text}
 	}
-	switch {
-	case stopped:
-		return verdict{kind: verdictInterrupted, text: text}
-	case errors.Is(cause, context.DeadlineExceeded):
+	if errors.Is(cause, context.DeadlineExceeded) {
 		text = cut(fmt.Sprintf("timeout of %v exceeded: %s", a.timeout, text), maxError)
 	}
 	f := verdict{kind: verdictFailed, class: a.classify(err), text: text, late: a.late(err)}
@@ -252,14 +248,15 @@ func (a *attempt) classify(err error) policy.Class {
 	return class
 }
 
-// judgePanic is judge for a handler that did not return. A stop of the worker
-// excuses no panic: a handler that panics on each stop would never fail.
-func (a *attempt) judgePanic(text, stack string) verdict {
+// judgePanic is judge for a handler that did not return; with is what it has panicked with, nil if
+// with nothing.
+func (a *attempt) judgePanic(text, stack string, with any) verdict {
 	v := verdict{kind: verdictFailed, text: cut(text, maxError), stack: stack}
 	if errors.Is(context.Cause(a.ctx), ErrCancelled) {
 		v.kind = verdictCancelled
 	}
-	return v
+	err, _ := with.(error)
+	return a.heedStop(v, err)
 }
 
 // stack returns the stack of the calling goroutine, up to maxStack, from the

@@ -348,11 +348,12 @@ func (b *batch) call(live []*attempt) {
 			return
 		}
 		text, stack := "handler called runtime.Goexit", stack()
-		if r := recover(); r != nil {
+		r := recover()
+		if r != nil {
 			text = fmt.Sprintf("panic: %v", r)
 		}
 		for _, a := range live {
-			a.verdict = a.judgePanic(text, stack)
+			a.verdict = a.judgePanic(text, stack, r)
 			stack = ""
 		}
 	}()
@@ -366,7 +367,7 @@ func (b *batch) call(live []*attempt) {
 	for i, a := range live {
 		a.shared = items[i].Shared
 		if items[i].Stack != "" {
-			a.verdict = a.judgePanic(items[i].Err.Error(), cut(items[i].Stack, maxStack))
+			a.verdict = a.judgePanic(items[i].Err.Error(), cut(items[i].Stack, maxStack), items[i].Err)
 			continue
 		}
 		if errors.Is(items[i].Err, ErrBehind) {
@@ -381,7 +382,7 @@ func (b *batch) call(live []*attempt) {
 func (a *attempt) judgeCaught(err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			a.verdict = a.judgePanic(fmt.Sprintf("panic: %v", r), stack())
+			a.verdict = a.judgePanic(fmt.Sprintf("panic: %v", r), stack(), nil)
 		}
 	}()
 	a.verdict = a.judge(err)

@@ -107,11 +107,18 @@ func TestOutcome_ThrottledPolicy(t *testing.T) {
 	}
 }
 
+// judged returns an attempt of a worker that works, unless its context says otherwise.
+func judged(c *Config, job *storage.Leased, ctx context.Context) *attempt { //nolint:revive // the context is that of the attempt
+	a := &attempt{cfg: c, job: job, ctx: ctx}
+	a.loop = &loop{runners: newRunners(context.Background(), nil, 1, 1)}
+	return a
+}
+
 // The policy that a handler names goes before the one in effect, section by section,
 // also within a verdict.
 func TestOutcome_PolicyOfTheHandler(t *testing.T) {
 	c := testConfig()
-	a := &attempt{cfg: c, job: &storage.Leased{Counters: storage.Counters{Retry: 1}}, ctx: t.Context()}
+	a := judged(c, &storage.Leased{Counters: storage.Counters{Retry: 1}}, t.Context())
 	own := policy.Document{Retry: &policy.Policy{MinDelay: time.Minute, MaxDelay: time.Minute, Retries: 2, Jitter: policy.NoJitter}}
 	for name, test := range map[string]struct {
 		err  error
@@ -186,11 +193,12 @@ func TestJudge_Classes(t *testing.T) {
 			verdict{kind: verdictFailed, late: true, after: time.Second}},
 		// A stop is nobody's failure.
 		{stopping, statusCode(400), verdict{kind: verdictInterrupted}},
-		{stopping, &PermanentError{}, verdict{kind: verdictFailed, class: policy.Permanent}},
+		{stopping, &PermanentError{}, verdict{kind: verdictInterrupted}},
+		{stopping, &policy.StatusError{Status: 429, After: time.Minute}, verdict{kind: verdictInterrupted, after: time.Minute}},
 		{t.Context(), &DecodeError{statusCode(400)}, verdict{kind: verdictDecode}},
 		{t.Context(), &SnoozeError{For: time.Hour}, verdict{kind: verdictSnoozed, after: time.Hour}},
 	} {
-		a := &attempt{cfg: testConfig(), job: &storage.Leased{}, ctx: c.ctx}
+		a := judged(testConfig(), &storage.Leased{}, c.ctx)
 		got := a.judge(c.err)
 		got.text = ""
 		if got != c.want {
@@ -207,7 +215,7 @@ func TestJudge_RulesOfKindAndQueue(t *testing.T) {
 		queue, kind string
 		want        policy.Class
 	}{{"q", "k", policy.Retryable}, {"q", "plain", policy.Throttled}, {"other", "plain", policy.Permanent}} {
-		a := &attempt{cfg: cfg, job: &storage.Leased{Queue: c.queue, Kind: c.kind}, ctx: t.Context()}
+		a := judged(cfg, &storage.Leased{Queue: c.queue, Kind: c.kind}, t.Context())
 		if got := a.judge(statusCode(400)); got.class != c.want {
 			t.Errorf("%s in %s: %v, want %v", c.kind, c.queue, got.class, c.want)
 		}

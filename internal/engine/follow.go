@@ -74,10 +74,11 @@ func (a *attempt) tellFollower(told func(bool), dropped bool) {
 			return
 		}
 		text := "a function of AfterEnqueue called runtime.Goexit"
-		if r := recover(); r != nil {
+		r := recover()
+		if r != nil {
 			text = fmt.Sprintf("panic: %v", r)
 		}
-		v := a.judgePanic(text, stack())
+		v := a.judgePanic(text, stack(), r)
 		if a.completed {
 			a.ignored = v.text
 			return

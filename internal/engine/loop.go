@@ -34,7 +34,7 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 	l := &loop{
 		cfg:       cfg,
 		mail:      mailbox{signal: make(chan struct{}, 1), unlisten: func() {}},
-		runners:   newRunners(context.WithoutCancel(ctx), cfg.Concurrency, cfg.most()),
+		runners:   newRunners(ctx, stop, cfg.Concurrency, cfg.most()),
 		exchanges: newCaller(),
 		side:      newCaller(),
 		shutdown:  shutdown{ctx: ctx.Done(), stop: stop, hurry: hurry, report: make(chan error, 1)},

@@ -94,7 +94,7 @@ func (c *Config) outcome(job *storage.Leased, v verdict, took time.Duration, now
 	case verdictCancelled:
 		f.Outcome, f.Error = storage.OutcomeCancelled, v.text
 	case verdictInterrupted:
-		f.Outcome = storage.OutcomeInterrupted
+		return c.interrupted(f, v, now)
 	case verdictUnstarted:
 		f.Outcome, f.DueAt = storage.OutcomeReturned, now.Add(backDelay)
 	case verdictSnoozed:
@@ -108,10 +108,24 @@ func (c *Config) outcome(job *storage.Leased, v verdict, took time.Duration, now
 	return f
 }
 
+// interrupted puts a job back that has used up nothing. If the other side has asked for a delay,
+// the job waits for so long.
+func (c *Config) interrupted(f storage.Finish, v verdict, now time.Time) storage.Finish {
+	f.Outcome = storage.OutcomeInterrupted
+	if v.after > 0 {
+		f.DueAt = now.Add(policy.Floor(0, min(v.after, c.MaxRetryAfter), c.Rand()))
+	}
+	return f
+}
+
 func (c *Config) snooze(f storage.Finish, job *storage.Leased, v verdict, now time.Time) storage.Finish {
 	if job.Snoozes < c.MaxSnoozes {
 		f.Outcome, f.DueAt = storage.OutcomeSnooze, now.Add(max(v.after, minSnooze))
 		return f
+	}
+	if v.spares {
+		v.after = 0
+		return c.interrupted(f, v, now)
 	}
 	d := c.effectiveAfter(job, &v)
 	text := fmt.Sprintf("snoozed more than %d times, the last time: %s", c.MaxSnoozes, v.text)

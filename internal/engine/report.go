@@ -27,6 +27,7 @@ const (
 	attemptFailed = "errand: attempt failed"
 	notDecoded    = "errand: attempt failed: args or headers do not decode, is the handler's type another than that enqueued?"
 	jobIsDead     = "errand: job is dead"
+	interrupted   = "errand: attempt was interrupted"
 	leaseLost     = "errand: lease lost"
 	notExtended   = "errand: lease could not be extended in time"
 	tooLate       = "errand: outcome came too late, the lease was lost"
@@ -147,6 +148,8 @@ func (r *reports) ended(a *attempt, f *storage.Finish) {
 		more = []any{"due", f.DueAt}
 	}
 	switch {
+	case v.kind == verdictInterrupted:
+		r.interrupted(a, f)
 	case v.stack != "":
 		r.job(slog.LevelError, attemptFailed, a.job, v.text, append(more, "stack", v.stack)...)
 	case v.kind == verdictDecode:
@@ -159,6 +162,19 @@ func (r *reports) ended(a *attempt, f *storage.Finish) {
 	if f.Outcome == storage.OutcomeDead {
 		r.dead(a.job, f)
 	}
+}
+
+// interrupted logs the end of an attempt that counts for nothing.
+func (r *reports) interrupted(a *attempt, f *storage.Finish) {
+	level := slog.LevelInfo
+	var more []any
+	if !f.DueAt.IsZero() {
+		more = append(more, "due", f.DueAt)
+	}
+	if a.verdict.stack != "" {
+		level, more = slog.LevelWarn, append(more, "stack", a.verdict.stack)
+	}
+	r.job(level, interrupted, a.job, a.verdict.text, more...)
 }
 
 func (r *reports) dead(job *storage.Leased, f *storage.Finish) {

@@ -139,7 +139,7 @@ func TestReport_PanicOfALostAttempt(t *testing.T) {
 		r.enqueue("k", 1)
 		r.takeOver(1)
 		pass(lease / 3)
-		r.wantLine("attempt failed", "level=ERROR", "panic: oops")
+		r.wantLine("attempt was interrupted", "level=WARN", "panic: oops", "stack=")
 	})
 }
 

@@ -27,19 +27,35 @@ type runners struct {
 
 	dismissed bool // work is closed
 
+	// A stop begins with the end of either, or when the loop says so.
+	told, stop <-chan struct{}
 	// excused: handlers are not to blame for the death of the process.
 	excused atomic.Bool
 	holds   holdChanges
 }
 
 // newRunners returns n runners, and those beside them for which most leaves room.
-func newRunners(ctx context.Context, n, most int) *runners {
+func newRunners(ctx context.Context, stop <-chan struct{}, n, most int) *runners {
 	return &runners{
-		ctx:   ctx,
+		ctx:   context.WithoutCancel(ctx),
+		told:  ctx.Done(),
+		stop:  stop,
 		n:     n,
 		work:  make(chan *attempt, most),
 		ended: make(chan *attempt, most),
 		gone:  make(chan struct{}, math.MaxInt32),
+	}
+}
+
+// stopping reports whether the worker is being stopped, which the loop may not know yet.
+func (r *runners) stopping() bool {
+	select {
+	case <-r.told:
+		return true
+	case <-r.stop:
+		return true
+	default:
+		return r.excused.Load()
 	}
 }
 

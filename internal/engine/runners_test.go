@@ -8,7 +8,7 @@ import (
 // Of runners that have ended nothing is kept, however many there were.
 func TestRunners_Ended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRunners(t.Context(), 2, 2+mostApart)
+		r := newRunners(t.Context(), nil, 2, 2+mostApart)
 		for range 100 {
 			r.apart = 10
 			r.adjust()

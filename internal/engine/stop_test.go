@@ -99,39 +99,6 @@ func TestStop_EndsAsSoonAsTheHandlersHave(t *testing.T) {
 	})
 }
 
-func TestStop_InterruptedJobsUseUpNothing(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		give  func(ctx context.Context) error
-		state storage.State
-		want  storage.Counters
-	}{
-		{"context's error", func(ctx context.Context) error { return ctx.Err() }, storage.Ready, storage.Counters{Attempt: 1}},
-		{"other error", func(context.Context) error { return errOops }, storage.Ready, storage.Counters{Attempt: 1}},
-		{"retry after", func(context.Context) error { return &engine.RetryAfterError{After: time.Hour} }, storage.Ready, storage.Counters{Attempt: 1}},
-		{"nil", func(context.Context) error { return nil }, storage.Done, storage.Counters{Attempt: 1}},
-		{"permanent", func(context.Context) error { return &engine.PermanentError{Err: errOops} }, storage.Dead, storage.Counters{Attempt: 1}},
-		{"snooze", func(context.Context) error { return &engine.SnoozeError{For: time.Hour} }, storage.Scheduled, storage.Counters{Attempt: 1, Snoozes: 1}},
-		{"cancel", func(context.Context) error { return &engine.CancelError{Err: errOops} }, storage.Cancelled, storage.Counters{Attempt: 1}},
-		{"panic", func(context.Context) error { panic("boom") }, storage.Ready, storage.Counters{Attempt: 1, Retry: 1}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
-					<-ctx.Done()
-					return c.give(ctx)
-				})
-				id := r.enqueue("k", 1)[0]
-				r.start()
-				if err := r.stop(); err != nil {
-					t.Error(err)
-				}
-				r.wantState(id, c.state, c.want)
-			})
-		})
-	}
-}
-
 func TestStop_JobsLeasedMeanwhileGoBackUnspent(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var ran bool
@@ -320,21 +287,5 @@ func TestStop_LeasesAreExtendedDuringTheGrace(t *testing.T) {
 			t.Error(err)
 		}
 		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
-	})
-}
-
-func TestStop_GoexitDuringTheStop(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
-			<-ctx.Done()
-			leave()
-			return nil
-		})
-		id := r.enqueue("k", 1)[0]
-		r.start()
-		if err := r.stop(); err != nil {
-			t.Error(err)
-		}
-		r.wantState(id, storage.Ready, storage.Counters{Attempt: 1, Retry: 1})
 	})
 }

@@ -325,6 +325,10 @@ func (c *Config) maxDeaths(queue string) int {
 // with its lane, and spends nothing, unless the store knows that others were more
 // successful.
 func (c *Config) unavailable(f storage.Finish, job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
+	if v.spares {
+		f.Outcome, f.DueAt, f.Error = storage.OutcomeUnavailable, now, v.text
+		return f
+	}
 	v.class = policy.Retryable
 	spent := c.failure(f, job, v, took, now)
 	age, most := now.Sub(job.CreatedAt), c.Handlers[job.Kind].MaxUnavailable

@@ -35,3 +35,31 @@ func TempQueue(o *errand.Options) (q *errand.Queue, remove func()) {
 		}
 	}
 }
+
+// Work runs a worker of q until n attempts have ended, and what became of their jobs is written.
+func Work(q *errand.Queue, w *errand.Worker, n int) {
+	WorkUntil(q, w, func() bool { n--; return n == 0 })
+}
+
+// WorkUntil runs a worker of q until over is true after the end of an attempt, and what became of
+// its job is written.
+func WorkUntil(q *errand.Queue, w *errand.Worker, over func() bool) {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ended, err := q.Subscribe(ctx, errand.EventFilter{Types: []errand.EventType{
+		errand.EventDone, errand.EventRetried, errand.EventSnoozed, errand.EventUnavailable, errand.EventCancelled, errand.EventDead,
+	}}, 1000)
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		for range ended.Events() {
+			if over() {
+				stop() // which closes the channel
+			}
+		}
+	}()
+	if err := w.Run(ctx); err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/errandq/errand/policy"
+)
+
+// heedStop returns v, the verdict on what a handler has returned, or has panicked with, while its
+// worker works. If the worker is being stopped, or has lost the lease, the attempt was
+// interrupted, unless v counts all the same.
+//
+// Nobody knows then whether the job is to blame: who stops a service signals all its processes,
+// and a handler whose context has ended may be in any state. What it has done counts, unless
+// another worker may be doing it again. What it asks for, other than to have failed, counts for
+// as long as it may go on.
+func (a *attempt) heedStop(v verdict, err error) verdict {
+	cause := context.Cause(a.ctx)
+	switch {
+	case v.kind == verdictCancelled && errors.Is(cause, ErrCancelled): // by somebody else
+		return v
+	case errors.Is(cause, ErrLeaseLost):
+	case v.kind == verdictDone, !errors.Is(cause, ErrShutdown) && !a.stopping(err):
+		return v
+	case a.ctx.Err() == nil && asks(err):
+		v.spares = true
+		return v
+	}
+	if v.kind == verdictDone {
+		v.text = "the handler returned nil after its lease was lost"
+	}
+	after, _ := policy.RetryAfter(err)
+	return verdict{kind: verdictInterrupted, text: v.text, stack: v.stack, after: after}
+}
+
+// asks reports whether a handler asks for something else than to have failed.
+func asks(err error) bool {
+	switch VerdictOf(err).(type) {
+	case *SnoozeError, *CancelError, *UnavailableError, *HoldLaneError:
+		return true
+	}
+	return false
+}
+
+// stopping reports whether the worker is being stopped. If the same signal, or the end of the
+// same context, may have ended what an attempt has failed of, it waits for a moment: the news may
+// reach the worker later.
+func (a *attempt) stopping(err error) bool {
+	r := a.loop.runners
+	if r.stopping() || !mayBeStop(err) || a.ctx.Err() != nil {
+		return r.stopping()
+	}
+	late := time.NewTimer(newsTakes)
+	defer late.Stop()
+	select {
+	case <-r.told:
+	case <-r.stop:
+	case <-a.ctx.Done():
+	case <-late.C:
+	}
+	return r.stopping()
+}
+
+// newsTakes is how long the news of a stop takes at most.
+const newsTakes = 500 * time.Millisecond
+
+// mayBeStop reports whether an error may come of a stop of the program that the engine does not know
+// of yet: another context has ended, or a process by a signal that asks it to.
+func mayBeStop(err error) bool {
+	if errors.Is(err, context.Canceled) {
+		return true
+	}
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return false
+	}
+	const controlC = 0xC000013A                                   // on Windows
+	status, shell := uint32(exit.ExitCode()), exit.ExitCode()-128 //nolint:gosec // it has 32 bits
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		if w, ok := exit.Sys().(syscall.WaitStatus); ok && w.Signaled() && w.Signal() == s || shell == int(s) {
+			return true
+		}
+	}
+	return status == controlC
+}
