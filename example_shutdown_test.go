@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/errandq/errand"
@@ -13,7 +12,7 @@ import (
 
 // A program that stops in order on Ctrl-C or SIGTERM.
 func ExampleWorker_Run() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	defer stop()
 	q, remove := tempQueue(nil)
 	defer remove()

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"reflect"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
@@ -249,4 +252,20 @@ func (w *Worker) config() engine.Config {
 		c.SettingsOf = w.queue.settingsOf()
 	}
 	return c
+}
+
+// StopSignals returns the signals that ask a program to stop: SIGINT, SIGTERM and SIGHUP, without
+// those that it ignores, as nohup has it ignore SIGHUP. To pass an ignored signal to
+// [signal.NotifyContext] would have the program heed it.
+//
+//	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
+//
+// The result is never empty, as that would stand for all signals: if all three are ignored, it is
+// one that no program can receive.
+func StopSignals() []os.Signal {
+	all := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+	if all = slices.DeleteFunc(all, signal.Ignored); len(all) == 0 {
+		return []os.Signal{os.Kill}
+	}
+	return all
 }

@@ -14,11 +14,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/internal/kit"
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/webhook"
@@ -467,21 +469,18 @@ func die(t *testing.T, q *errand.Queue, group string) errand.ID {
 	if _, err := q.Release(t.Context(), errand.Lane{Queue: "default"}, ""); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
 	var id errand.ID
+	var over atomic.Bool
 	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet, Concurrency: 1})
 	errand.Handle(w, func(_ context.Context, job *errand.Job[letter]) error {
 		if job.Group != group {
 			return errand.Snooze(time.Hour, nil)
 		}
 		id = job.ID
-		stop()
+		over.Store(true)
 		return errand.Permanent(errors.New("too"))
 	})
-	if err := w.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	kit.WorkUntil(q, w, over.Load)
 	return id
 }
 

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -46,6 +47,17 @@ var (
 	// ErrIO: the database could not be read or written.
 	ErrIO = errors.New("errand: input/output error")
 )
+
+// Troubled is implemented by a Store that knows its errors again, whatever wraps them.
+type Troubled interface {
+	// Trouble reports whether err comes of an [ErrFull], [ErrBusy] or [ErrIO] that a call of this
+	// Store has returned as it could not use its database. It does not of an error of another
+	// Store; of the ErrBusy of a call that would have waited for its own caller; of one of a
+	// call in a transaction that the application has begun; nor of an error of Backup or
+	// Compact, which need room elsewhere. For an ErrBusy open is the ctx of the Tx of this Store that
+	// was open then, if one was, else nil.
+	Trouble(err error) (is bool, open context.Context)
+}
 
 // UnknownOutcomeError is the [ErrUnknownOutcome] of a Store that stays open: the answer to a
 // commit was lost, as with a connection, and the Store could not find out whether the commit

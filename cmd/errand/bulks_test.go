@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 )
 
 // deadFile makes a file with n dead letters of the kind send.
@@ -20,13 +21,9 @@ func deadFile(t *testing.T, n int) (path string, ids []queue.ID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := n
-	ctx, stop := context.WithCancel(t.Context())
+	ctx := t.Context()
 	w := queue.NewWorker(q, &queue.WorkerOptions{Concurrency: 1})
 	queue.HandleRaw(w, "send", func(context.Context, *queue.Job[queue.RawArgs]) error {
-		if left--; left == 0 {
-			stop()
-		}
 		return queue.Permanent(errors.New("no such address"))
 	})
 	for i := range n {
@@ -36,7 +33,8 @@ func deadFile(t *testing.T, n int) (path string, ids []queue.ID) {
 		}
 		ids = append(ids, e.ID)
 	}
-	if err := errors.Join(w.Run(ctx), q.Close()); err != nil {
+	kit.Work(q, w, n)
+	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return path, ids

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"syscall"
 	_ "time/tzdata" // zones of schedules, on any machine
 
 	"github.com/spf13/cobra"
@@ -26,7 +25,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), queue.StopSignals()...)
 	context.AfterFunc(ctx, stop) // a second signal ends the process
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 	"github.com/errandq/errand/policy"
 )
 
@@ -199,29 +200,14 @@ func fill(ctx context.Context, q *queue.Queue) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := work(ctx, q, 4); err != nil {
-		return nil, err
-	}
+	kit.Work(q, worker(q, "mail"), 4)
 	return ids, add("READY", `{"verdict":"done"}`, queue.JobOptions{Priority: 5})
 }
 
-// work runs jobs of kind send in a queue until n of them have ended.
-func work(ctx context.Context, q *queue.Queue, n int) error {
-	ended := make(chan struct{})
-	w := worker(q, "mail", ended)
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.Run(ctx) }()
-	for range n {
-		<-ended
-	}
-	return errors.Join(w.Shutdown(ctx), <-stopped)
-}
-
-// worker handles jobs as their args say, and sends to ended after each.
-func worker(q *queue.Queue, name string, ended chan<- struct{}) *queue.Worker {
+// worker handles jobs of kind send in a queue as their args say.
+func worker(q *queue.Queue, name string) *queue.Worker {
 	w := queue.NewWorker(q, &queue.WorkerOptions{Queues: []string{name}, Concurrency: 1})
 	queue.HandleRaw(w, kind, func(_ context.Context, job *queue.Job[queue.RawArgs]) error {
-		defer func() { ended <- struct{}{} }()
 		var args struct{ Verdict string }
 		if err := json.Unmarshal(job.Args.JSON, &args); err != nil {
 			return err
@@ -247,8 +233,7 @@ func live(path string, busy bool) (id string, stop func() error, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	ended := make(chan struct{}, 1000)
-	w := worker(q, "default", ended)
+	w := worker(q, "default")
 	begun, end := make(chan struct{}, 1), make(chan struct{})
 	queue.HandleRaw(w, "wait", func(context.Context, *queue.Job[queue.RawArgs]) error {
 		begun <- struct{}{}

@@ -71,9 +71,9 @@ finishes the job as cancelled. "checkpoint" is any JSON for ERRAND_CHECKPOINT of
 next attempt. With status 0 only "result" counts: any JSON that is kept with the job.
 
 The command and all that it has started get SIGTERM when its time is over or the
-worker stops, and SIGKILL after --kill-after. They die with the worker. SIGTERM
-or an interrupt stops the worker: commands may go on for --grace. A second signal
-ends everything at once.
+worker stops, and SIGKILL after --kill-after. They die with the worker. SIGTERM,
+SIGHUP or an interrupt stops the worker: commands may go on for --grace. A second
+signal ends everything at once. With nohup SIGHUP does nothing.
 
 Without --until-empty errand work runs until it is stopped, with status 0. With it the
 status is 0 if no job is left, 4 if none is left and jobs have died, 5 if it was stopped
@@ -164,6 +164,8 @@ func (o *workOptions) run(ctx context.Context, t *tool) error {
 		return err
 	}
 	t.errs.Writer = &oneByOne{w: t.errs.Writer} // commands, logs and the summary
+	ctx, stop := heedSignals(ctx)
+	defer stop()
 	var r *left
 	err = t.writing(ctx, o.file, o.create, func(q *queue.Queue) (err error) {
 		r, err = o.work(ctx, t, &workLanes{queue: q, kinds: o.kinds, queues: o.queues}, d)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log"
 	"os/signal"
-	"syscall"
 
 	driver "modernc.org/sqlite" // registers itself as "sqlite"
 
@@ -23,7 +22,7 @@ type Confirm struct{ Email string }
 func (Confirm) Kind() string { return "confirm" }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	defer stop()
 	if err := run(ctx, "app.db", send); err != nil {
 		log.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
@@ -20,7 +19,7 @@ type Report struct{ Number int }
 func (Report) Kind() string { return "report" }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	defer stop()
 	if err := run(ctx, "jobs.db", "127.0.0.1:8080", os.Getenv("OPS_PASSWORD")); err != nil {
 		log.Fatal(err)

@@ -21,14 +21,15 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
+
+	"github.com/errandq/errand"
 )
 
 func main() {
 	db := flag.String("db", "", "`file` that holds readings and jobs; if empty, one that is removed in the end")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, *db, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "fieldlog:", err)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/errandq/errand"
@@ -27,7 +26,7 @@ var (
 
 func main() {
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	defer stop()
 	if err := run(ctx, *db, *addr); err != nil {
 		log.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/errandq/errand"
@@ -27,7 +26,7 @@ func main() {
 	db := flag.String("db", "outbox.db", "`file` that holds the jobs; what the receiver accepts goes to a second one, with .received added to its name")
 	flag.Parse()
 	// The first Ctrl-C stops the worker in an orderly way, a second one at once.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, *db); err != nil {
 		fmt.Fprintln(os.Stderr, "outbox:", err)

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/errandq/errand"
@@ -30,7 +29,7 @@ func main() {
 
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	slog.SetDefault(log)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := run(ctx, *addr, *path, &mailer{url: *url, client: policyhttp.NewClient()})
 	if err != nil {

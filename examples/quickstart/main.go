@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log"
 	"os/signal"
-	"syscall"
 
 	"github.com/errandq/errand"
 )
@@ -15,7 +14,7 @@ type SendEmail struct{ To, Subject string }
 func (SendEmail) Kind() string { return "send_email" }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	defer stop()
 	q, err := errand.Open(ctx, "jobs.db", nil)
 	if err != nil {

@@ -24,9 +24,9 @@ func TestMain(m *testing.M) {
 
 // The program does its job, and ends with status 0 when it is told to stop.
 //
-//errand:shows the first program of the README | | SIGTERM and Ctrl-C end it with status 0, its queue closed and its job done
+//errand:shows the first program of the README | | SIGTERM, Ctrl-C and SIGHUP end it with status 0, its queue closed and its job done
 func TestProgram(t *testing.T) {
-	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) { testProgram(t, signal) })
 	}
 }

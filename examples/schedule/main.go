@@ -40,7 +40,7 @@ func main() {
 	path := flag.String("db", filepath.Join(os.TempDir(), "errand-schedule.db"), "the file of the queue, made if it is not there")
 	length := flag.Duration("for", 10*time.Second, "how long to work; 0: until interrupted")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	defer stop()
 	if *length > 0 {
 		ctx, stop = context.WithTimeout(ctx, *length)

@@ -20,7 +20,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/errandq/errand"
@@ -32,7 +31,7 @@ func main() {
 	sales := flag.Int("sales", 60, "`how many` sales there are")
 	db := flag.String("db", "", "`file` that holds orders and webhooks (default a new one in a temporary folder)")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, os.Stdout, *db, *sales); err != nil {
 		fmt.Fprintln(os.Stderr, "webhooks:", err)

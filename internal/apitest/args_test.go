@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 )
 
 // A job is the same whether its args were raw or of a type when it was enqueued, and
@@ -30,7 +31,7 @@ func TestHandleRaw(t *testing.T) {
 		}
 		return nil
 	})
-	stop := run(t, w)
+	kit.Work(q, w, len(ids))
 	for range ids {
 		job := <-got
 		if job.Kind != "note" || job.Args.Kind() != "note" || string(job.Args.JSON) != ids[job.ID] || job.Attempt != 1 {
@@ -39,9 +40,6 @@ func TestHandleRaw(t *testing.T) {
 		if args := lookUp(t, q, job.ID).Args; string(args) != ids[job.ID] {
 			t.Errorf("stored args %s", args)
 		}
-	}
-	if err := stop(); err != nil {
-		t.Fatal(err)
 	}
 	if j := lookUp(t, q, typed); j.State != errand.Dead || j.Error != "no" {
 		t.Errorf("job %+v", j)
@@ -54,7 +52,7 @@ func TestHandleRaw(t *testing.T) {
 		decoded <- job
 		return nil
 	})
-	stop = run(t, w)
+	stop := run(t, w)
 	if job := <-decoded; job.ID != again || job.Args != (note{"hi", 1}) {
 		t.Errorf("job %+v", job)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 	"github.com/errandq/errand/policy"
 )
 
@@ -33,11 +34,7 @@ func TestQueue_Totals(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, errand.Options{Retention: keep})
 			w := errand.NewWorker(s.q, &errand.WorkerOptions{Logger: quiet})
-			ended := make(chan struct{}, 10)
 			errand.Handle(w, func(ctx context.Context, job *errand.Job[charge]) error {
-				if job.Args.N != 1 || job.Attempt > 1 {
-					defer func() { ended <- struct{}{} }()
-				}
 				switch job.Args.N {
 				case 1:
 					if job.Attempt == 1 {
@@ -60,13 +57,7 @@ func TestQueue_Totals(t *testing.T) {
 				_, err := s.q.EnqueueTx(t.Context(), tx, charge{6}, &errand.JobOptions{Delay: time.Hour})
 				return err
 			}))
-			stop := run(t, w)
-			for range 5 {
-				<-ended
-			}
-			if err := stop(); err != nil {
-				t.Fatal(err)
-			}
+			kit.Work(s.q, w, 6)
 			got := s.totalsOf()
 			if got.Enqueued != 6 || got.Done != 2 || got.Dead != 1 || got.Cancelled != 1 || got.Expired != 0 || got.Number != 1 {
 				t.Errorf("the totals are %+v", got)
@@ -131,6 +122,7 @@ func TestQueue_Totals_times(t *testing.T) {
 		})
 		stop := run(t, w)
 		<-over
+		synctest.Wait()
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}

@@ -95,6 +95,11 @@ type verdict struct {
 	local bool          // this machine has no network; of class Unavailable
 	// spares: nothing is used up, as the worker is being stopped.
 	spares bool
+	// trouble is the error of the engine's own store that the attempt has met; nil: none. The
+	// class is Unavailable then.
+	trouble error
+	// ownError: an interruption that was no error of the context.
+	ownError bool
 	// unauthorized: the other side refused the sender; of class Unavailable.
 	unauthorized bool
 	text         string
@@ -179,7 +184,7 @@ func (a *attempt) judge(err error) verdict {
 	if own, ok := errors.AsType[*PolicyError](err); ok {
 		v.policy = &own.Policy
 	}
-	return a.heedStop(v, err)
+	return a.heedStop(a.heedStore(v, err), err)
 }
 
 func (a *attempt) judgeError(err error) verdict {
@@ -256,7 +261,7 @@ func (a *attempt) judgePanic(text, stack string, with any) verdict {
 		v.kind = verdictCancelled
 	}
 	err, _ := with.(error)
-	return a.heedStop(v, err)
+	return a.heedStop(a.heedStore(v, err), err)
 }
 
 // stack returns the stack of the calling goroutine, up to maxStack, from the

@@ -92,6 +92,9 @@ func (a *Attempt) Finish(ctx context.Context, store storage.TxEnqueuer, fn func(
 	}
 	defer a.calls.Done()
 	was := a.isOpen()
+	if AttemptOf(ctx) != a { // as that of a call with many jobs
+		ctx = context.WithValue(ctx, attemptKey{}, a)
+	}
 	err := store.Tx(ctx, func(tx any) error {
 		r, err := store.LookTx(ctx, tx, a.of.job.Lease)
 		if err := errors.Join(err, a.refusal(r)); err != nil {

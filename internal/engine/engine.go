@@ -67,7 +67,8 @@ type Config struct {
 	// LogEvery is how often the numbers of jobs are logged. If zero, never.
 	LogEvery time.Duration
 
-	marker storage.Marker // Store, if it is one
+	marker   storage.Marker   // Store, if it is one
+	troubled storage.Troubled // Store, if it is one; else nil
 }
 
 // alone reports whether no other process works on the store.
@@ -162,6 +163,7 @@ func New(cfg Config) *Engine {
 	}
 	cfg.Logger = logs.New(cfg.Logger) // the loop waits for no logger
 	cfg.marker, _ = cfg.Store.(storage.Marker)
+	cfg.troubled, _ = cfg.Store.(storage.Troubled)
 	if cfg.marker == nil {
 		cfg.marker = unmarked{}
 	}

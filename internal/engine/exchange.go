@@ -97,6 +97,7 @@ func (l *loop) exchange(from []*source, now time.Time) exchange {
 // exchanged takes the answer of an exchange.
 func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time) {
 	l.chores.worked(x.sent)
+	l.health.doubt = nil
 	// On a full disk an exchange that leases nothing may succeed all the same.
 	if !l.health.atStart && (!l.health.cannotLease || x.asks() || !l.shutdown.working()) {
 		l.worksAgain()

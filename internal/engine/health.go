@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
 
@@ -23,6 +24,9 @@ type health struct {
 	cannotLease bool
 	backoff     time.Duration
 	retryAt     time.Time // the store is not called before
+	// doubt is the error of the store that an attempt has met. No handler is called until an
+	// exchange has succeeded, or has failed otherwise. If nil, none is doubted.
+	doubt error
 }
 
 // failed notes an error. The store is left alone for a time that grows with each
@@ -47,6 +51,9 @@ func longer(backoff time.Duration) time.Duration {
 
 // trouble notes that an exchange or the note of a start failed.
 func (l *loop) trouble(err error, atStart, leasing bool, now time.Time) {
+	if !errors.Is(err, l.health.doubt) {
+		l.health.doubt = nil
+	}
 	l.complain(err)
 	l.health.failed(err, atStart, leasing, now)
 }
@@ -65,6 +72,48 @@ func (l *loop) worksAgain() {
 	}
 	l.cfg.Logger.Info("errand: the store works again")
 	l.health = health{}
+}
+
+// heedStore returns v, the verdict on an attempt that ended with err, or one that spares the job
+// if err comes of the engine's own store, whatever wraps it. What the attempt has brought upon
+// itself is its failure: to wait for its own transaction.
+func (a *attempt) heedStore(v verdict, err error) verdict {
+	if a.cfg.troubled == nil || err == nil || v.hold > 0 || v.kind != verdictFailed && v.kind != verdictDecode {
+		return v
+	}
+	is, open := a.cfg.troubled.Trouble(err)
+	if !is || open != nil && a.isOf(AttemptOf(open)) {
+		return v
+	}
+	for _, trouble := range []error{storage.ErrFull, storage.ErrBusy, storage.ErrIO} {
+		if errors.Is(err, trouble) {
+			return verdict{kind: verdictFailed, class: policy.Unavailable, trouble: trouble, text: v.text, stack: v.stack}
+		}
+	}
+	return v
+}
+
+// isOf reports whether an attempt is o, or was called with it.
+func (a *attempt) isOf(o *Attempt) bool {
+	return o != nil && (o.of == a || a.batch != nil && o.of.batch == a.batch)
+}
+
+// troubledBy puts a job back that has met an error of the store. It waits for twice as long
+// as the last time, which only the attempts that cost it nothing can tell.
+func (c *Config) troubledBy(f storage.Finish, job *storage.Leased, v verdict, now time.Time) storage.Finish {
+	wait := min(leastOutage<<min(spared(job), 10), mostOutage)
+	f.Outcome, f.DueAt, f.Error = storage.OutcomeUnavailable, now.Add(wait), v.text
+	return f
+}
+
+// doubtStore takes the end of an attempt that has met an error of the store, which shows nothing
+// of its lane.
+func (l *loop) doubtStore(a *attempt) {
+	l.health.doubt = a.verdict.trouble
+	if l.isProbe(a) {
+		l.ajar(a.job)
+	}
+	l.countForKick(a, storage.OutcomeInterrupted)
 }
 
 // fatalErrors are errors that another try cannot help.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 )
 
 // heedStop returns v, the verdict on what a handler has returned, or has panicked with, while its
@@ -30,12 +31,24 @@ func (a *attempt) heedStop(v verdict, err error) verdict {
 		v.spares = true
 		return v
 	}
+	own := !errors.Is(err, context.Canceled) && (cause == nil || !errors.Is(err, cause))
 	if v.kind == verdictDone {
-		v.text = "the handler returned nil after its lease was lost"
+		own, v.text = false, "the handler returned nil after its lease was lost"
 	}
 	after, _ := policy.RetryAfter(err)
-	return verdict{kind: verdictInterrupted, text: v.text, stack: v.stack, after: after}
+	return verdict{kind: verdictInterrupted, text: v.text, stack: v.stack, after: after, ownError: own}
 }
+
+// spared returns how many attempts before this one have used up nothing, as far as the counters
+// tell, which is all that every process knows: those that were interrupted, or could not reach the
+// other side. A crash that was forgotten after a failure counts too.
+func spared(job *storage.Leased) int {
+	return max(job.Attempt-1-job.Retry-job.Crashes-job.Snoozes, 0)
+}
+
+// oftenSpared is how many attempts of a job must have used up nothing for the next interruption
+// that was no error of the context to be a warning: it may be the job that stops the program.
+const oftenSpared = 4
 
 // asks reports whether a handler asks for something else than to have failed.
 func asks(err error) bool {

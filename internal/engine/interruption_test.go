@@ -277,6 +277,42 @@ func TestInterruption_UsesUpNothing(t *testing.T) {
 	}
 }
 
+// A job that may be what stops the program is told of with its fifth interruption, over restarts,
+// unless its attempts have ended by their contexts.
+func TestInterruption_Often(t *testing.T) {
+	for name, c := range map[string]struct {
+		give func(ctx context.Context) error
+		warn bool
+	}{
+		"own error":   {func(context.Context) error { return &engine.PermanentError{Err: errOops} }, true},
+		"panic":       {func(context.Context) error { panic(errOops) }, true},
+		"its context": {func(ctx context.Context) error { return fmt.Errorf("send: %w", ctx.Err()) }, false},
+		"its cause":   {func(ctx context.Context) error { return context.Cause(ctx) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				id := r.enqueue("k", 1)[0]
+				for n := 1; n <= 6; n++ {
+					one := r.another() // a process of its own
+					one.handle("k", func(ctx context.Context, _ *storage.Leased) error {
+						<-ctx.Done()
+						return c.give(ctx)
+					})
+					one.start()
+					if err := one.stop(); err != nil {
+						t.Error(err)
+					}
+					r.wantState(id, storage.Ready, storage.Counters{Attempt: n})
+					lines := one.logs.with("does the job stop the program?")
+					if warned := len(lines) == 1 && strings.Contains(lines[0], id.String()) && strings.Contains(lines[0], "level=WARN"); warned != (c.warn && n >= 5) {
+						t.Errorf("interruption %d: logged %q", n, lines)
+					}
+				}
+			})
+		})
+	}
+}
+
 // The log has what the handler said, and its stack if it has panicked.
 func TestInterruption_IsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

@@ -100,6 +100,9 @@ func (c *Config) outcome(job *storage.Leased, v verdict, took time.Duration, now
 	case verdictSnoozed:
 		return c.snooze(f, job, v, now)
 	default:
+		if v.trouble != nil {
+			return c.troubledBy(f, job, v, now)
+		}
 		if v.class == policy.Unavailable {
 			return c.unavailable(f, job, v, took, now)
 		}

@@ -131,7 +131,7 @@ func (l *loop) giveBack(a *attempt, due time.Time) {
 // startReady starts attempts that wait, as far as there are runners. An attempt
 // whose lease may be lost waits for the next heartbeat.
 func (l *loop) startReady(now time.Time) {
-	if !l.shutdown.working() {
+	if !l.shutdown.working() || l.health.doubt != nil {
 		return
 	}
 	known := l.knowsHolds(now)
@@ -271,8 +271,12 @@ func (l *loop) concluded(a *attempt) {
 	if !a.job.Deadline.IsZero() {
 		f = l.cfg.past(f, a.job, now, a.verdict.text)
 	}
-	l.learn(a, &f, now)
-	l.countForKick(a, f.Outcome)
+	if a.verdict.trouble != nil {
+		l.doubtStore(a)
+	} else {
+		l.learn(a, &f, now)
+		l.countForKick(a, f.Outcome)
+	}
 	used := 0
 	if a.verdict.kind == verdictFailed || a.verdict.kind == verdictDecode {
 		used = l.cfg.used(a, &f)

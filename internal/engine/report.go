@@ -27,13 +27,16 @@ const (
 	attemptFailed = "errand: attempt failed"
 	notDecoded    = "errand: attempt failed: args or headers do not decode, is the handler's type another than that enqueued?"
 	jobIsDead     = "errand: job is dead"
+	metTrouble    = "errand: attempt could not use the queue's database, which is no failure of the job"
 	interrupted   = "errand: attempt was interrupted"
-	leaseLost     = "errand: lease lost"
-	notExtended   = "errand: lease could not be extended in time"
-	tooLate       = "errand: outcome came too late, the lease was lost"
-	notAsked      = "errand: the store leased a job of a queue or kind that it was not asked for"
-	ignoredAfter  = "errand: what a handler returned after it had completed its job is ignored"
-	notTaken      = "errand: the store refused an outcome"
+
+	interruptedOften = "errand: attempt was interrupted, after four or more that used up nothing: does the job stop the program?"
+	leaseLost        = "errand: lease lost"
+	notExtended      = "errand: lease could not be extended in time"
+	tooLate          = "errand: outcome came too late, the lease was lost"
+	notAsked         = "errand: the store leased a job of a queue or kind that it was not asked for"
+	ignoredAfter     = "errand: what a handler returned after it had completed its job is ignored"
+	notTaken         = "errand: the store refused an outcome"
 )
 
 // reports writes the lines of the log that jobs cause, and limits their number.
@@ -150,12 +153,14 @@ func (r *reports) ended(a *attempt, f *storage.Finish) {
 	switch {
 	case v.kind == verdictInterrupted:
 		r.interrupted(a, f)
-	case v.stack != "":
+	case v.stack != "" && v.trouble == nil:
 		r.job(slog.LevelError, attemptFailed, a.job, v.text, append(more, "stack", v.stack)...)
 	case v.kind == verdictDecode:
 		r.job(slog.LevelError, notDecoded, a.job, v.text, more...)
 	case f.Outcome == storage.OutcomeRetry:
 		r.job(slog.LevelInfo, attemptFailed, a.job, v.text, more...)
+	case v.trouble != nil:
+		r.job(slog.LevelWarn, metTrouble, a.job, v.text, more...)
 	case f.Outcome == storage.OutcomeUnavailable:
 		r.job(slog.LevelInfo, unreached, a.job, v.text, more...)
 	}
@@ -173,6 +178,10 @@ func (r *reports) interrupted(a *attempt, f *storage.Finish) {
 	}
 	if a.verdict.stack != "" {
 		level, more = slog.LevelWarn, append(more, "stack", a.verdict.stack)
+	}
+	if a.verdict.ownError && spared(a.job) >= oftenSpared {
+		r.job(slog.LevelWarn, interruptedOften, a.job, a.verdict.text, more...)
+		return
 	}
 	r.job(level, interrupted, a.job, a.verdict.text, more...)
 }

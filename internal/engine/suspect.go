@@ -96,11 +96,11 @@ func (l *loop) startSuspects(now time.Time) {
 // side: such a suspect runs alone too. One of a store that is no [storage.Marker] was cut off
 // once before its crashes counted.
 func cutOff(job *storage.Leased) bool {
-	known := job.Retry + job.Crashes + job.Snoozes
+	known := 0
 	if job.WriteStart {
 		known++
 	}
-	return job.Attempt-1 > known
+	return spared(job) > known
 }
 
 // turnBack gives back a suspect that cannot start. The delay grows with the

@@ -33,7 +33,7 @@ var added = []struct {
 	{what: "Queue.ReleaseUniqueArgs, MergeError, the tag unique of args", names: 3, words: 67, rows: 1},
 	{what: "storage/postgres in docs/architecture.md", words: 42},
 	{what: "a call of HandleMany in halves", words: 47},
-	{what: "StopSignals, what a stop and the end of a process mean for jobs", names: 1, words: 32, rows: 6},
+	{what: "StopSignals, what a stop and the end of a process mean for jobs", names: 1, words: 95, rows: 14},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The

@@ -25,7 +25,8 @@ const (
 
 // ownTx is a transaction that Tx has begun. There is one at a time.
 type ownTx struct {
-	tx *sql.Tx
+	tx  *sql.Tx
+	ctx context.Context // with which Tx was called
 
 	mu     sync.Mutex
 	used   bool     // by a call such as EnqueueTx: workers are to know when it has committed
@@ -63,6 +64,12 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	said := false // err is that of fn
+	defer func() {
+		if !said {
+			err = s.ours(err)
+		}
+	}()
 	if err := s.enter(); err != nil { // so that Close waits for fn
 		return err
 	}
@@ -93,7 +100,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 	s.endGap(app)
 	s.ended.Store(!app.hooked)
 	app.recheck()
-	own := &ownTx{tx: tx}
+	own := &ownTx{tx: tx, ctx: ctx}
 	openTxs.Add(1)
 	s.own.Store(own)
 	defer func() {
@@ -115,7 +122,8 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 		}
 	}()
 	if err := s.watched(tx, fn); err != nil {
-		return err
+		said = true
+		return s.oursOf(err)
 	}
 	if err := errors.Join(ctx.Err(), own.end()); err != nil {
 		return err

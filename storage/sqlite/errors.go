@@ -60,6 +60,62 @@ func translate(err error) error {
 	return fmt.Errorf("%w: %w%s", sentinel, err, hint)
 }
 
+// storeError is an [storage.ErrFull], [storage.ErrBusy] or [storage.ErrIO] of a Store, which
+// knows it again.
+type storeError struct {
+	error
+	of   *Store
+	open context.Context // of the Tx that was open when it was made; nil: of none
+}
+
+func (e *storeError) Unwrap() error { return e.error }
+
+// Is has errors.Is find the error of the Store of target, which takes its open.
+func (e *storeError) Is(target error) bool {
+	t, ok := target.(*storeError) //nolint:errorlint // it is asked for by Trouble
+	if !ok || t.of != e.of {
+		return false
+	}
+	t.open = e.open
+	return true
+}
+
+// Trouble implements [storage.Troubled].
+func (s *Store) Trouble(err error) (is bool, open context.Context) {
+	found := &storeError{of: s}
+	is = errors.Is(err, found)
+	return is, found.open
+}
+
+// ours has Trouble know an error of a call.
+func (s *Store) ours(err error) error {
+	if err == nil || errors.Is(err, errInTx) { // which is the caller's own
+		return err
+	}
+	busy := errors.Is(err, storage.ErrBusy)
+	if !busy && !errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrIO) || errors.Is(err, &storeError{of: s}) {
+		return err
+	}
+	e := &storeError{error: err, of: s}
+	if tx := s.own.Load(); busy && tx != nil {
+		e.open = tx.ctx
+	}
+	return e
+}
+
+// oursOf is ours for what the function of a Tx has returned. It is only of errors of the driver
+// that are of no other Store: those of statements in the transaction. One of another database of
+// the application looks the same.
+func (s *Store) oursOf(err error) error {
+	if known := new(storeError); errors.As(err, &known) {
+		return err
+	}
+	if isCode(err, lib.SQLITE_FULL) || isCode(err, lib.SQLITE_IOERR) {
+		return s.ours(translate(s.asFull(err)))
+	}
+	return err
+}
+
 // unread puts [storage.ErrCorrupt] before an error of Scan about a value that does
 // not fit: STRICT tables have no such values, unless the file is damaged. These
 // errors have no type, but database/sql begins all of them alike. Other errors are

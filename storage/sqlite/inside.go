@@ -78,7 +78,10 @@ func (s *Store) inside(ctx context.Context, in any, keys int, partly bool, f fun
 		return fmt.Errorf("%w: the transaction began by reading, and somebody has written since: "+
 			"begin it with _txlock=immediate in the DSN, or use Tx: %w", storage.ErrBusy, err)
 	}
-	return translate(s.asFull(err))
+	if err = translate(s.asFull(err)); errors.Is(err, storage.ErrBusy) {
+		return err // for what the application does in the transaction
+	}
+	return s.ours(err)
 }
 
 // isAnswer reports whether an error is an answer to a call, and not a failure of the database.

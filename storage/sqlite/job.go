@@ -128,14 +128,14 @@ func (s *Store) reading(ctx context.Context, pool *sqlx.DB, fn func(tx *sqlx.Tx)
 	}
 	defer s.leave()
 	if s.view != nil {
-		return ended(ctx, translate(misfit(unread(s.readView(ctx, fn)))))
+		return s.ours(ended(ctx, translate(misfit(unread(s.readView(ctx, fn))))))
 	}
 	tx, err := pool.BeginTxx(ctx, nil)
 	if err != nil {
-		return ended(ctx, translate(err))
+		return s.ours(ended(ctx, translate(err)))
 	}
 	err = translate(misfit(unread(fn(tx))))
-	return ended(ctx, errors.Join(err, tx.Rollback()))
+	return s.ours(ended(ctx, errors.Join(err, tx.Rollback())))
 }
 
 func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {

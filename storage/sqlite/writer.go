@@ -103,7 +103,9 @@ func (s *Store) idle(ctx context.Context) error {
 
 // submit has the writer run r, and waits for the commit. If ctx ends before the
 // transaction has begun, r is withdrawn.
-func (s *Store) submit(ctx context.Context, r *request) error {
+func (s *Store) submit(ctx context.Context, r *request) error { return s.ours(s.ask(ctx, r)) }
+
+func (s *Store) ask(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
