@@ -35,7 +35,7 @@ var (
 	ErrMessageID = storage.ErrMessageID
 	// ErrClosed: the queue was closed, or closed itself: after an I/O error that left open
 	// whether a write took place, or because its database went back to an earlier moment
-	// while it was open.
+	// or was taken away while it was open.
 	ErrClosed = storage.ErrClosed
 	// ErrBusy: another connection held the database for too long. An open transaction of the
 	// same program is a likely cause. A call inside [Queue.Tx] that would wait for that
@@ -50,6 +50,10 @@ var (
 	ErrReadOnly = storage.ErrReadOnly
 	// ErrCorrupt: the file is damaged, or not a database at all.
 	ErrCorrupt = storage.ErrCorrupt
+	// ErrTakenAway: the database, its log or the index of the log was removed, renamed, cut
+	// off or replaced while a process had it open. The text says which file, where the
+	// process has saved what it had, and what to do.
+	ErrTakenAway = storage.ErrTakenAway
 	// ErrTooNew: a newer version of errand has changed the database so that
 	// this one must not write to it.
 	ErrTooNew = storage.ErrTooNew

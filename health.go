@@ -60,6 +60,9 @@ const (
 	// HealthReadOnly: the file is open for reading alone, so it is not known whether it can be
 	// written. The queue is not ready.
 	HealthReadOnly HealthCode = "read-only"
+	// HealthTakenAway: a file of the database was taken away, see [ErrTakenAway], and what the
+	// queue had is not saved yet. The queue is not ready.
+	HealthTakenAway HealthCode = "taken-away"
 	// HealthSpace: the disk is nearly full, or has less free than [Settings].MinFree of Queue
 	// or of the whole file.
 	HealthSpace HealthCode = "space"
@@ -230,6 +233,8 @@ func (h *Health) fails(err error) {
 	switch {
 	case errors.Is(err, ErrClosed):
 		code, h.Live = HealthClosed, false
+	case errors.Is(err, ErrTakenAway):
+		code = HealthTakenAway
 	case errors.Is(err, ErrCorrupt):
 		code = HealthDamage
 	case errors.Is(err, ErrFull):

@@ -19,7 +19,7 @@ var (
 	ErrStale = errors.New("errand: changed meanwhile")
 	// ErrClosed: the store was closed, or closed itself after an I/O error that left open
 	// whether a write took place, or because its database was put back to an earlier
-	// moment while open.
+	// moment or taken away while open.
 	ErrClosed = errors.New("errand: closed")
 	// ErrBusy: somebody else held the database for too long.
 	ErrBusy = errors.New("errand: database is busy")
@@ -29,6 +29,11 @@ var (
 	ErrReadOnly = errors.New("errand: database is read-only")
 	// ErrCorrupt: the database is damaged, or is none.
 	ErrCorrupt = errors.New("errand: database is damaged")
+	// ErrTakenAway: a file of the database was removed, renamed, cut off or replaced while the
+	// store was open, so that nobody would find what is written. The store takes no call
+	// until it has saved what it had, and then closes; the error says where that is. A store
+	// that is opened meanwhile gets it too.
+	ErrTakenAway = errors.New("errand: a file of the database was taken away")
 	// ErrTooNew: a newer version of errand has changed the database so that
 	// this one must not write to it.
 	ErrTooNew = errors.New("errand: database needs a newer version of errand")

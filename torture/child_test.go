@@ -18,6 +18,7 @@ type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	said   chan string // what was not for the ledger, in part
+	kept   []string    // all lines of that which begin so, once it has ended
 	ended  chan error  // of its output
 	over   bool
 	state  *os.ProcessState
@@ -53,6 +54,9 @@ func start(t *testing.T, l *ledger, p part) *child {
 	}
 	go func() {
 		c.ended <- l.read(c, out, func(line string) {
+			if strings.HasPrefix(line, "kept ") {
+				c.kept = append(c.kept, line)
+			}
 			select {
 			case c.said <- line:
 			default: // nobody waits for so much

@@ -126,6 +126,9 @@ var fatalErrors = []error{
 // alone: after any other call a damaged store may still take those.
 func (l *loop) endsWork(err error, forWork bool, now time.Time) bool {
 	_, open := errors.AsType[*storage.UnknownOutcomeError](err)
+	if errors.Is(err, storage.ErrTakenAway) && !errors.Is(err, storage.ErrClosed) {
+		return false // until the store has saved what it has
+	}
 	for _, fatal := range fatalErrors {
 		if !errors.Is(err, fatal) || open && errors.Is(fatal, storage.ErrUnknownOutcome) {
 			continue

@@ -50,7 +50,7 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 		return err
 	}
 	defer s.leave()
-	if err := s.usable(); err != nil {
+	if err := errors.Join(s.usable(), s.lookNow()); err != nil {
 		return err
 	}
 	full, err := filepath.Abs(path)
@@ -60,31 +60,45 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 	if err := vacant(full); err != nil {
 		return fmt.Errorf("errand: backup: %w", err)
 	}
-	part, err := os.CreateTemp(filepath.Dir(full), filepath.Base(full)+"-part-*") // mode 0600
+	err = newFile(full, func(name string) error {
+		err := s.copyTo(ctx, name)
+		if err == nil {
+			err = beginEpoch(ctx, name, s.opts)
+		}
+		if err == nil {
+			err = s.lookNow() // as it may be of what nobody finds any more
+		}
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("errand: backup: %w", ofSystem(err))
+		return fmt.Errorf("errand: backup: %w", translate(err))
+	}
+	return nil
+}
+
+// newFile has write fill a file of another name in the same folder, and then gives it its
+// own. It deletes the file after an error.
+func newFile(path string, write func(name string) error) error {
+	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-part-*") // mode 0600
+	if err != nil {
+		return ofSystem(err)
 	}
 	name := part.Name()
-	err = part.Close()
-	if err == nil {
-		err = s.copyTo(ctx, name)
+	if err = part.Close(); err == nil {
+		err = write(name)
 	}
 	if err == nil {
-		err = beginEpoch(ctx, name, s.opts)
+		err = vacant(path) // as somebody may have opened a database there meanwhile
 	}
 	if err == nil {
-		err = vacant(full) // as somebody may have opened a database there meanwhile
-	}
-	if err == nil {
-		err = publish(name, full)
+		err = publish(name, path)
 	}
 	if err != nil {
 		for _, suffix := range []string{"", "-journal", "-wal", "-shm"} {
 			_ = os.Remove(name + suffix) // best effort
 		}
-		return fmt.Errorf("errand: backup: %w", translate(err))
 	}
-	return nil
+	return err
 }
 
 // vacant returns an error that is fs.ErrExist if something is at path, and
@@ -111,9 +125,9 @@ func vacant(path string) error {
 // here. VACUUM INTO would take several times as long, and as much of the processor.
 func (s *Store) copyTo(ctx context.Context, name string) error {
 	if s.view != nil {
-		return s.view.whole(func(db *sql.DB) error { return copyPages(ctx, db, name) })
+		return s.view.with(func(db *sql.DB) error { return copyPages(ctx, db, name) })
 	}
-	db := openPool(s.path, 1, s.opts, readerPragmas)
+	db := s.openPool(1, readerPragmas)
 	defer func() { _ = db.Close() }() // it has only read
 	return copyPages(ctx, db, name)
 }
@@ -131,25 +145,28 @@ func copyPages(ctx context.Context, db *sql.DB, name string) error {
 	if err := conn.QueryRowContext(ctx, sqlAnyRead).Scan(&n); err != nil {
 		return err
 	}
-	return conn.Raw(func(c any) error {
-		from, ok := c.(interface {
-			NewBackup(string) (*driver.Backup, error)
-		})
-		if !ok {
-			return fmt.Errorf("errand: driver connection %T cannot back up", c)
-		}
-		to := url.URL{Scheme: "file", OmitHost: true, Path: name, RawQuery: "mode=rw"}
-		b, err := from.NewBackup(to.String())
-		if err != nil {
-			return err
-		}
-		for more := true; more && err == nil; {
-			if err = ctx.Err(); err == nil {
-				more, err = b.Step(backupStep)
-			}
-		}
-		return errors.Join(err, b.Finish())
+	return conn.Raw(func(c any) error { return copyOf(ctx, c, name) })
+}
+
+// copyOf copies all pages that a connection of the driver sees, in its transaction.
+func copyOf(ctx context.Context, conn any, name string) error {
+	from, ok := conn.(interface {
+		NewBackup(string) (*driver.Backup, error)
 	})
+	if !ok {
+		return fmt.Errorf("errand: driver connection %T cannot back up", conn)
+	}
+	to := url.URL{Scheme: "file", OmitHost: true, Path: name, RawQuery: "mode=rw"}
+	b, err := from.NewBackup(to.String())
+	if err != nil {
+		return err
+	}
+	for more := true; more && err == nil; {
+		if err = ctx.Err(); err == nil {
+			more, err = b.Step(backupStep)
+		}
+	}
+	return errors.Join(err, b.Finish())
 }
 
 // beginEpoch gives a copy numbers of its own.

@@ -146,7 +146,7 @@ func (s *Store) runCheck(f *os.File) {
 // checkTables returns what is wrong, on a connection of its own. It reads each table
 // in a transaction of its own, because the log cannot begin anew during one.
 func (s *Store) checkTables(ctx context.Context) (found []string, err error) {
-	db := openPool(s.path, 1, s.opts, readerPragmas)
+	db := s.openPool(1, readerPragmas)
 	defer func() { _ = db.Close() }() // it has only read
 	r := plain{ctx, db}
 	tables := []string{"sqlite_schema"}

@@ -69,6 +69,7 @@ type checkpointer struct {
 	db     *statements
 	waits  time.Duration // for locks, see patience
 	length int           // of the log, as last read
+	left   int           // pages of it that the database may not have, as last read
 	next   int           // length of the log that is worth another try
 	warned bool          // the log was logged as too long
 
@@ -128,6 +129,7 @@ func (c *checkpointer) run(pages int) {
 	if c.usable() != nil || c.db.row(sqlLogLength, nil, &busy, &length, &moved) != nil {
 		return
 	}
+	c.left = length - moved
 	long := length >= c.restartsAt()
 	if moved == length || length-moved < pages && !long {
 		return
@@ -160,6 +162,7 @@ func (c *checkpointer) run(pages int) {
 		return
 	}
 	c.full = false
+	c.left = length - moved
 	c.next = 0
 	if moved < length { // a reader needs the rest, or another process does a checkpoint
 		c.next = length + max(pages, lowAt)/4

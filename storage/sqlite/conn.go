@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/jmoiron/sqlx"
+	driver "modernc.org/sqlite"
 
 	"github.com/errandq/errand/storage"
 )
@@ -60,6 +62,26 @@ func settings(ctx context.Context, app *sql.DB) (pragmas []string, err error) {
 		pragmas = append(pragmas, fmt.Sprintf("%s(%t)", name, on))
 	}
 	return pragmas, nil
+}
+
+// checkApp checks a database of the application, which has to have its log and its index
+// while a connection is open that has read.
+func checkApp(ctx context.Context, app *sql.DB, path string, o Options) error {
+	conn, err := app.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var n int
+	if err = conn.QueryRowContext(ctx, sqlAnyRead).Scan(&n); err == nil {
+		err = checkWAL(ctx, conn)
+	}
+	for _, end := range []string{"-wal", "-shm"} {
+		if _, e := os.Lstat(path + end); err == nil && errors.Is(e, os.ErrNotExist) && !o.AnyFileSystem {
+			err = goneError{lost: fmt.Sprintf("path %q: it is missing, and the application has the database open: close all its connections, and open it anew", path+end)}
+		}
+	}
+	return err
 }
 
 func checkWAL(ctx context.Context, db querier) error {
@@ -125,6 +147,30 @@ func withoutWaiting(ctx context.Context, conn *sql.Conn, f func() error) error {
 // openPool makes a pool of at most n connections, kept for good. The file must
 // exist: one that was deleted is an error, never a silent new one.
 func openPool(path string, n int, o Options, pragmas []string) *sql.DB {
+	return openPoolIf(path, n, o, pragmas, func() error { return nil })
+}
+
+// openPool is openPool for connections to the database of the Store. Each looks first
+// whether the files are there: SQLite would make another log.
+func (s *Store) openPool(n int, pragmas []string) *sql.DB {
+	return openPoolIf(s.path, n, s.opts, pragmas, s.lookNow)
+}
+
+// connector opens connections unless look returns an error.
+type connector struct {
+	sqldriver.Connector
+	look func() error
+}
+
+// Connect implements [sqldriver.Connector].
+func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	if err := c.look(); err != nil {
+		return nil, err
+	}
+	return c.Connector.Connect(ctx)
+}
+
+func openPoolIf(path string, n int, o Options, pragmas []string, look func() error) *sql.DB {
 	// Defensive: no statement, not even of the application in a Tx, can change the
 	// list of tables or a page as such.
 	q := url.Values{"mode": {"rw"}, "_txlock": {"immediate"}, "_defensive": {"1"}}
@@ -136,10 +182,11 @@ func openPool(path string, n int, o Options, pragmas []string) *sql.DB {
 		q.Add("_pragma", p)
 	}
 	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: q.Encode()}
-	db, err := sql.Open("sqlite", dsn.String())
-	if err != nil { // only if the driver is not registered
+	c, err := driver.NewConnector(dsn.String())
+	if err != nil { // only if the name does not parse, which it does
 		panic(err)
 	}
+	db := sql.OpenDB(connector{c, look})
 	db.SetMaxOpenConns(n)
 	db.SetMaxIdleConns(n)
 	return db
@@ -303,6 +350,9 @@ func (s *Store) readOne(ctx context.Context, dest []any, text string, args ...an
 	if err == nil {
 		err = stmt.QueryRowContext(ctx, args...).Scan(dest...)
 	}
+	if _, e := s.look(); e != nil { // as in reading
+		err = e
+	}
 	return ended(ctx, translate(misfit(unread(err))))
 }
 
@@ -313,10 +363,10 @@ func (s *Store) connect(ctx context.Context, app *sql.DB) (conn *sql.Conn, err e
 	if err != nil {
 		return nil, err
 	}
-	s.write = openPool(s.path, 1, s.opts, append(writerPragmas(s.opts), "journal_mode(WAL)"))
-	s.read = sqlx.NewDb(openPool(s.path, maxReaders, s.opts, readerPragmas), "sqlite")
-	s.inner = sqlx.NewDb(openPool(s.path, maxInner, s.opts, readerPragmas), "sqlite")
-	s.apps = openPool(s.path, 1, s.opts, append(syncPragmas(s.opts), asApp...))
+	s.write = s.openPool(1, append(writerPragmas(s.opts), "journal_mode(WAL)"))
+	s.read = sqlx.NewDb(s.openPool(maxReaders, readerPragmas), "sqlite")
+	s.inner = sqlx.NewDb(s.openPool(maxInner, readerPragmas), "sqlite")
+	s.apps = s.openPool(1, append(syncPragmas(s.opts), asApp...))
 	if conn, err = s.write.Conn(ctx); err != nil {
 		return nil, err
 	}
@@ -331,6 +381,9 @@ func (s *Store) connect(ctx context.Context, app *sql.DB) (conn *sql.Conn, err e
 	}
 	if err == nil {
 		_, err = s.refresh(ctx)
+	}
+	if err == nil {
+		err = s.know()
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())

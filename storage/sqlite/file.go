@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,6 +66,11 @@ func unreadable(err error, paths ...string) error {
 }
 
 func checkFile(path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		if err := checkWhole(path, nil); err != nil { // before another database is made
+			return err
+		}
+	}
 	log, _ := os.Stat(path + "-wal") // before the database, which has its header when it gets a log
 	info, err := os.Stat(path)
 	left := log != nil && log.Size() > 0
@@ -228,72 +234,182 @@ func warnOfMemory(path string, log *slog.Logger) {
 	}
 }
 
-// lookEach is how often a writer checks that the database is still under its name.
+// lookEach is how often the database, its log and its index are looked for by their names.
 const lookEach = time.Second
 
-// there returns [storage.ErrCorrupt] if the database is no longer under its name:
-// later writes would be lost. If the database has got a second name, it returns
-// [storage.ErrUnsupportedDB].
-func (s *Store) there() error {
-	info, err := os.Stat(s.path)
-	switch {
-	case err == nil && os.SameFile(info, s.info):
-		return checkNames(s.path, s.opts)
-	case err == nil:
-		return fmt.Errorf("%w: path %q: another file was put there while it was open", storage.ErrCorrupt, s.path)
-	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("%w: path %q: it was deleted or renamed while it was open", storage.ErrCorrupt, s.path)
+// watch is how a Store notices that a file of its database is taken away. SQLite finds the
+// log and its index by name when it opens them, and never again: what is written to a file
+// that has lost its name is gone with the last process that has it open. The files are
+// never opened to look, as closing the index would drop SQLite's locks on it.
+type watch struct {
+	began  time.Time
+	looked atomic.Int64   // when they were last looked for, in nanoseconds since began
+	known  [2]os.FileInfo // of the log and its index, since they are open
+	length atomic.Int64   // bytes of the log, when it was last looked for
+}
+
+// never is earlier than any look.
+const never = math.MinInt64 / 2
+
+// know notes the log and the index, which SQLite has opened.
+func (s *Store) know() error {
+	for i, end := range []string{"-wal", "-shm"} {
+		info, err := os.Lstat(s.path + end)
+		if errors.Is(err, os.ErrNotExist) && !s.opts.AnyFileSystem { // else the index may be beside another name
+			return goneError{lost: fmt.Sprintf("path %q: it was removed or renamed while it was opened", s.path+end)}
+		}
+		if err == nil {
+			s.watch.known[i] = info
+		}
 	}
-	return nil // an error of looking does not say that others cannot find the file
+	return nil
 }
 
-// errWentBack ends a Store whose database was restored in place, as by .restore
-// of the sqlite3 command: the lanes, leases and keys in the Store's memory are those
-// of another database.
-var errWentBack = fmt.Errorf("%w: the database has gone back to an earlier moment while it was open, as by a restore in place: open it again",
-	storage.ErrClosed)
-
-// floor are the last committed values of counters that only ever rise.
-type floor struct {
-	nextJob, nextToken, generation atomic.Int64
-	// unkept is the latest time that a write was given which has left nothing that has
-	// it, and so has not written it. Close writes it.
-	unkept atomic.Int64
-}
-
-// raise takes over committed counters.
-func (f *floor) raise(m *meta) {
-	raise(&f.nextJob, m.nextJob)
-	raise(&f.nextToken, m.nextToken)
-	raise(&f.generation, m.gen)
-}
-
-// raise sets n, unless n is higher: an earlier reader may come later. If two
-// goroutines raise n at once it may end too low, and a database that has gone back
-// is noticed later.
-func raise(n *atomic.Int64, to int64) {
-	if to > n.Load() {
-		n.Store(to)
+// look looks for the files, unless that was done within lookEach. If a file was taken away
+// it has the Store save what it has, and returns [storage.ErrTakenAway]. If the database
+// has got a second name, it ends the Store and returns [storage.ErrUnsupportedDB].
+func (s *Store) look() (looked bool, err error) {
+	if t := s.taken.Load(); t != nil {
+		return false, t.err()
 	}
-}
-
-// readMeta reads the counters, and ends the Store if they have gone back.
-func (s *Store) readMeta(db asker, m *meta) error {
-	return s.risen(m, func() error { return db.row(sqlMeta, nil, m.dest()...) })
-}
-
-// risen ends the Store if the counters that read puts into m have gone back.
-func (s *Store) risen(m *meta, read func() error) error {
-	f := &s.floor
-	nextJob, nextToken, generation := f.nextJob.Load(), f.nextToken.Load(), f.generation.Load() // before reading
-	if err := read(); err != nil {
-		return err
+	if s.view != nil { // it looks with each read
+		return false, nil
 	}
-	if m.nextJob >= nextJob && m.nextToken >= nextToken && m.gen >= generation {
+	was, now := s.watch.looked.Load(), int64(time.Since(s.watch.began))
+	if now-was < int64(lookEach) || !s.watch.looked.CompareAndSwap(was, now) {
+		return false, nil
+	}
+	return true, s.lookNow()
+}
+
+// lookNow is look, however short the last one is ago.
+func (s *Store) lookNow() error {
+	if s.failure.Load() != nil || s.watch.known[0] == nil && s.watch.known[1] == nil { // it has ended, or is being opened
 		return nil
 	}
-	if s.usable() == nil {
-		s.fail(errWentBack, "database")
+	if err := s.there(); err.lost != "" {
+		return s.takeAway(err)
 	}
-	return errWentBack
+	err := checkNames(s.path, s.opts)
+	if err != nil {
+		s.fail(err, "database")
+	}
+	return err
+}
+
+// there returns what is no longer under its name, or was cut off.
+func (s *Store) there() (e goneError) {
+	for i, f := range []struct {
+		end  string
+		was  os.FileInfo
+		stat func(string) (os.FileInfo, error)
+	}{{"", s.info, os.Stat}, {"-wal", s.watch.known[0], os.Lstat}, {"-shm", s.watch.known[1], os.Lstat}} {
+		info, err := f.stat(s.path + f.end)
+		how := ""
+		switch {
+		case f.was == nil:
+		case errors.Is(err, os.ErrNotExist):
+			how = "it was removed or renamed"
+		case err != nil: // that does not say that others cannot find the file
+		case !os.SameFile(info, f.was):
+			how = "another file was put there"
+		case i == 1 && s.cutOff(info.Size()):
+			how, e.cut = "it was cut off", true
+		}
+		if how != "" {
+			e.lost += fmt.Sprintf("path %q: %s while it was open; ", s.path+f.end, how)
+			e.database = e.database || i == 0
+		}
+	}
+	e.lost = strings.TrimSuffix(e.lost, "; ")
+	return e
+}
+
+// cutOff reports whether the log is shorter than its index says. SQLite cuts it too: then
+// nothing in it is needed any more.
+func (s *Store) cutOff(size int64) bool {
+	if was := s.watch.length.Swap(size); size >= was {
+		return false
+	}
+	for range 2 { // SQLite may do so just now
+		var busy, length, moved, page int64
+		if s.inner.QueryRow(sqlLogLength).Scan(&busy, &length, &moved) != nil || s.inner.QueryRow(sqlPageSize).Scan(&page) != nil {
+			return false
+		}
+		info, err := os.Lstat(s.path + "-wal")
+		if err != nil || length <= 0 || info.Size() >= logHeader+length*(frameHeader+page) {
+			return false
+		}
+	}
+	return true
+}
+
+const (
+	logHeader   = 32 // bytes; see sqlite.org/fileformat2.html
+	frameHeader = 24
+)
+
+// goneError is a [storage.ErrTakenAway].
+type goneError struct {
+	lost     string // which files, and how
+	database bool   // it is among them, so that others may take it for damaged
+	cut      bool   // the log was cut off, so that its rest must not come into the database
+}
+
+func (e goneError) Error() string { return storage.ErrTakenAway.Error() + ": " + e.lost }
+
+func (e goneError) Is(target error) bool {
+	return target == storage.ErrTakenAway || e.database && target == storage.ErrCorrupt
+}
+
+// checkWhole returns [storage.ErrTakenAway] if the log or its index is missing while an
+// instance lives that has the database open. To open it would make another log beside the
+// one that the instance writes, and one of the two would be lost.
+func checkWhole(path string, db os.FileInfo) error {
+	missing := func() string {
+		for _, end := range []string{"-wal", "-shm"} {
+			if _, err := os.Lstat(path + end); errors.Is(err, os.ErrNotExist) {
+				return path + end
+			}
+		}
+		return ""
+	}
+	if missing() == "" {
+		return nil
+	}
+	holder := holderOf(path, db)
+	if holder == "" {
+		return nil
+	}
+	lost := missing()
+	if lost == "" { // it was opened meanwhile
+		return nil
+	}
+	return goneError{lost: fmt.Sprintf("path %q: it is missing, and a process that has the database open has locked %s: "+
+		"let that process save what it has and close, which it logs, and open the database then", lost, holder)}
+}
+
+// holderOf returns the file of an instance that lives and has the database open, "" if
+// there is none.
+func holderOf(path string, db os.FileInfo) string {
+	all, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return ""
+	}
+	for _, e := range all {
+		suffix, ok := strings.CutPrefix(e.Name(), filepath.Base(path))
+		if _, instance := instanceOf(suffix); !ok || !instance {
+			continue
+		}
+		name, owner := path+suffix, db
+		if owner == nil { // the database is gone too
+			if owner, err = e.Info(); err != nil {
+				continue
+			}
+		}
+		if alive, err := locked(name, owner); err == nil && alive && !hasLeft(name, owner) {
+			return name
+		}
+	}
+	return ""
 }

@@ -59,6 +59,9 @@ func (s *Store) inside(ctx context.Context, in any, keys int, partly bool, f fun
 	if err := errors.Join(s.usable(), s.writable()); err != nil {
 		return err
 	}
+	if _, err := s.look(); err != nil {
+		return err
+	}
 	tx, ok := in.(*sql.Tx)
 	if !ok {
 		return fmt.Errorf("%w: the transaction is a %T: must be a *sql.Tx", storage.ErrWrongDatabase, in)

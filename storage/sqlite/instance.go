@@ -38,6 +38,7 @@ type instance struct {
 	file   *os.File
 	ended  bool // no handler may start any more
 	left   bool // Close left the file to running handlers: the last one closes it
+	apart  bool // the Store no longer has the database open
 	notes  host.Notes
 	name   string
 	lease  time.Duration  // the longest that was promised
@@ -258,6 +259,13 @@ func (in *instance) hold(jobs []facts) {
 	}
 }
 
+// holdsAny reports whether jobs are leased here.
+func (in *instance) holdsAny() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return len(in.held)+len(in.slots) > 0
+}
+
 func (in *instance) holds(token int64) (facts, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -392,9 +400,9 @@ func (s *Store) retire() error {
 		in.left = true
 		abandon(in.file)
 		if err != nil { // the database does not say that the leases do not lapse, so the file does
-			err = errors.Join(err, translate(in.notes.Start(pulseSlot, 0, endless)))
+			return errors.Join(err, translate(in.notes.Start(pulseSlot, 0, endless)))
 		}
-		return err
+		return in.part()
 	}
 	path := in.file.Name()
 	// Unless the registration is known to be gone the file stays: without a lock it
@@ -452,18 +460,39 @@ func (t *tx) resign(id int64) (dropped bool, err error) {
 }
 
 // The first slot of an instance's notes has no token. In place of the time it has
-// the number of pulses, or endless: no lease lapses while the file is locked.
+// the number of pulses, or endless: no lease lapses while the file is locked. It has
+// partedToken once the Store no longer has the database open: then there are no pulses.
 const (
-	pulseSlot = 0
-	endless   = -1
+	pulseSlot   = 0
+	endless     = -1
+	partedToken = math.MaxInt64 >> 1
 )
+
+// part notes in the file that this Store no longer has the database open; in is locked.
+func (in *instance) part() error {
+	in.apart = true
+	if in.file == nil {
+		return nil
+	}
+	return translate(in.notes.Start(pulseSlot, partedToken, 0))
+}
+
+// hasLeft reports whether the process of an instance no longer has the database open.
+func hasLeft(path string, db os.FileInfo) bool {
+	f, err := openExisting(path, os.O_RDONLY, db)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // only ever read
+	return host.ReadToken(f, pulseSlot) == partedToken || host.ReadTime(f, pulseSlot) == endless
+}
 
 // Pulse implements [storage.Pulser].
 func (s *Store) Pulse() error {
 	in := &s.self
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.file == nil || in.left {
+	if in.file == nil || in.left || in.apart {
 		return fmt.Errorf("%w: no lease was taken", storage.ErrClosed)
 	}
 	if err := underItsName(in.file); err != nil { // else no other process would see it

@@ -135,7 +135,13 @@ func (s *Store) reading(ctx context.Context, pool *sqlx.DB, fn func(tx *sqlx.Tx)
 		return s.ours(ended(ctx, translate(err)))
 	}
 	err = translate(misfit(unread(fn(tx))))
-	return s.ours(ended(ctx, errors.Join(err, tx.Rollback())))
+	if e := tx.Rollback(); e != nil {
+		err = errors.Join(err, e)
+	}
+	if _, e := s.look(); e != nil { // the answer may be of what nobody finds any more
+		err = e
+	}
+	return s.ours(ended(ctx, err))
 }
 
 func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {

@@ -66,6 +66,9 @@ func (v *view) look() (s sight, err error) {
 		return s, v.unrecovered("its rollback journal is there")
 	}
 	_, errIndex := os.Stat(v.path + "-shm")
+	if err := checkWhole(v.path, s.db); err != nil {
+		return s, err
+	}
 	switch {
 	case errLog == nil && errIndex == nil: // with a log of any size it may be in use
 	case left:
@@ -102,6 +105,8 @@ func (v *view) reading(ctx context.Context, check bool, fn func(tx *sqlx.Tx) err
 		switch moved := s.alone && v.changed(s); {
 		case begun && moved:
 			return v.moved()
+		case begun && err == nil && !s.alone:
+			return v.whole()
 		case begun || ctx.Err() != nil || try == viewTries || !moved && !isTransient(err):
 			return v.explain(err)
 		}
@@ -150,8 +155,17 @@ func (v *view) open(s sight) *sql.DB {
 	return db
 }
 
-// whole calls fn with a connection, which fn uses in one read transaction.
-func (v *view) whole(fn func(db *sql.DB) error) error {
+// whole returns [storage.ErrTakenAway] if what was read is of what nobody finds any more.
+func (v *view) whole() error {
+	info, err := os.Stat(v.path)
+	if err != nil {
+		return notFound(v.path, err)
+	}
+	return checkWhole(v.path, info)
+}
+
+// with calls fn with a connection, which fn uses in one read transaction.
+func (v *view) with(fn func(db *sql.DB) error) error {
 	s, err := v.look()
 	if err != nil {
 		return err
@@ -159,8 +173,11 @@ func (v *view) whole(fn func(db *sql.DB) error) error {
 	db := v.open(s)
 	defer func() { _ = db.Close() }() // it has only read
 	err = fn(db)
-	if s.alone && v.changed(s) {
+	switch {
+	case s.alone && v.changed(s):
 		return v.moved()
+	case err == nil:
+		return v.whole()
 	}
 	return v.explain(err)
 }

@@ -151,6 +151,7 @@ type Store struct {
 	observed  observation // of the leases of others
 	cache     cache
 	floor     floor
+	watch     watch
 	listeners listeners
 	offers    offers
 	wake      wake
@@ -170,6 +171,8 @@ type lifetime struct {
 	joined  sync.WaitGroup        // everything started by open
 	calls   sync.WaitGroup        // under way, except those in the queue
 	failure atomic.Pointer[error] // after which the Store takes no request
+	taken   atomic.Pointer[loss]  // a file was taken away: it takes none until that is saved, and then fails
+	gone    chan struct{}         // closed when taken is set
 
 	gate    sync.RWMutex // held for reading while sending to the queue
 	closed  bool         // guarded by gate
@@ -279,11 +282,11 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 	if err := checkSQLites(path); err != nil {
 		return nil, err
 	}
-	if err := checkWAL(context.Background(), db); err != nil {
-		return nil, translate(err)
-	}
-	if err := checkFileSystem(path, o); err != nil {
+	if err := errors.Join(checkFileSystem(path, o), checkNames(path, o)); err != nil {
 		return nil, err
+	}
+	if err := checkApp(context.Background(), db, path, o); err != nil {
+		return nil, translate(err)
 	}
 	if err := checkSync(plain{context.Background(), db}.row); err != nil && o.Durability == Full {
 		return nil, translate(err)
@@ -350,7 +353,10 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	if !o.SingleProcess {
 		s.turn.release()
 	}
-	conn, err := s.connect(context.Background(), app)
+	var conn *sql.Conn
+	if err = checkWhole(path, info); err == nil {
+		conn, err = s.connect(context.Background(), app)
+	}
 	if err == nil && o.SingleProcess {
 		if err = s.turn.keep(); err != nil {
 			err = errors.Join(err, conn.Close())
@@ -368,7 +374,9 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 
 func newStore(path string, info os.FileInfo, o Options) *Store {
 	s := &Store{path: path, info: info, opts: o, queue: newQueue()}
-	s.stop = make(chan struct{})
+	s.stop, s.gone = make(chan struct{}), make(chan struct{})
+	s.watch.began = time.Now()
+	s.watch.looked.Store(never)
 	s.cache.lanes, s.cache.names = map[storage.Lane]int64{}, map[int64]storage.Lane{}
 	s.wake.store = s
 	s.ballast = ballast{path: ballastPath(path), info: info, size: o.Ballast, log: s.opts.Logger}
@@ -394,17 +402,23 @@ func (l *lifetime) enter() error {
 	if l.closed {
 		return storage.ErrClosed
 	}
+	if l.taken.Load() != nil {
+		return l.usable()
+	}
 	l.calls.Add(1)
 	return nil
 }
 
 func (l *lifetime) leave() { l.calls.Done() }
 
-// usable returns [storage.ErrClosed] with the failure that ended the Store, nil if
-// there was none.
+// usable returns [storage.ErrClosed] with the failure that ended the Store, and
+// [storage.ErrTakenAway] while the Store saves what it has. It returns nil if there is none.
 func (l *lifetime) usable() error {
 	if cause := l.failure.Load(); cause != nil {
 		return fmt.Errorf("%w after: %w", storage.ErrClosed, *cause)
+	}
+	if t := l.taken.Load(); t != nil {
+		return t.err()
 	}
 	return nil
 }
@@ -424,6 +438,9 @@ func (s *Store) close() error {
 	s.gate.Unlock()
 	s.listeners.notify(storage.Event{}) // so that idle workers learn of it
 	s.calls.Wait()
+	if s.view == nil {
+		_ = s.lookNow() // as SQLite would close what it cannot save
+	}
 	close(s.stop)
 	err := s.retire()
 	s.queue.close() // the writer answers what is left, then ends
@@ -433,10 +450,11 @@ func (s *Store) close() error {
 
 // release closes what open has opened. After a failed fsync it leaves the
 // connections alone: closing the last one would checkpoint, from a log of which
-// nobody knows what is on the disk.
+// nobody knows what is on the disk. After a file was taken away they are closed, or are
+// left alone for the same reason.
 func (s *Store) release() error {
 	var errs []error
-	if s.failure.Load() == nil {
+	if s.failure.Load() == nil && s.taken.Load() == nil {
 		if s.app != nil {
 			s.app.close()
 		}

@@ -32,7 +32,6 @@ type turn struct {
 	warned bool
 
 	pace         pace
-	looked       time.Time    // when the database was last looked up by its name
 	transactions atomic.Int64 // write transactions that have begun
 }
 
@@ -303,8 +302,8 @@ func (t *turn) close() error {
 	return nil
 }
 
-// takeTurn waits for the turn to write on the connection db, and checks now and then
-// that the database is still under its name.
+// takeTurn waits for the turn to write on the connection db, and looks now and then
+// whether the files are still under their names.
 func (s *Store) takeTurn(ctx context.Context, db **statements) error {
 	asked := time.Now()
 	if err := s.turn.take(ctx, s.opts.BusyTimeout); err != nil {
@@ -313,13 +312,12 @@ func (s *Store) takeTurn(ctx context.Context, db **statements) error {
 	if err := s.leaveGap(ctx, asked, db); err != nil {
 		return err
 	}
-	if asked.Sub(s.turn.looked) >= lookEach {
-		if err := s.there(); err != nil {
-			s.giveTurn()
-			s.fail(err, "database")
-			return err
-		}
-		s.turn.looked = asked
+	looked, err := s.look()
+	if err != nil {
+		s.giveTurn()
+		return err
+	}
+	if looked {
 		s.heedCheck()
 	}
 	if !s.turn.locked {

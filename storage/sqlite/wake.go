@@ -91,9 +91,12 @@ func (w *wake) run() {
 	var last commit
 	for s.usable() == nil { // else the workers end
 		w.look(version, &last)
+		_, _ = s.look() // the next call says what it has found
 		select {
 		case <-events:
 		case <-tick.C:
+		case <-s.gone: // its connection has to be closed
+			return
 		case <-s.stop:
 			return
 		}
@@ -174,7 +177,9 @@ func (v *versions) close() error {
 	if v.query == nil {
 		return nil
 	}
-	return errors.Join(v.query.Close(), v.conn.Close())
+	err := errors.Join(v.query.Close(), v.conn.Close())
+	v.query = nil
+	return err
 }
 
 // look notifies the listeners if another process has committed since last.

@@ -112,6 +112,11 @@ func (s *Store) ask(ctx context.Context, r *request) error {
 	if err := s.notInTx(0); err != nil {
 		return err
 	}
+	if t := s.taken.Load(); t != nil {
+		if err := t.await(ctx); err != nil {
+			return err
+		}
+	}
 	r.done = make(chan error, 1)
 	if done, err := s.direct(ctx, r); done {
 		return err
@@ -203,11 +208,13 @@ type writer struct {
 	log     checkpointer
 	several bool        // the last batch had more than one request
 	idle    *time.Timer // goes off when nothing was written for checkpointIdle
+	looks   *time.Timer // goes off lookEach after that, and again while there is something to lose
 	kept    *request    // taken from the queue; the last batch had no place for it
 }
 
 func newWriter(s *Store, conn *sql.Conn) *writer {
-	w := &writer{Store: s, mine: make(chan struct{}, 1), stmts: newStatements(conn), idle: time.NewTimer(checkpointIdle)}
+	w := &writer{Store: s, mine: make(chan struct{}, 1), stmts: newStatements(conn), idle: time.NewTimer(checkpointIdle), looks: time.NewTimer(time.Hour)}
+	w.looks.Stop()
 	w.log = checkpointer{Store: s, db: w.stmts, waits: s.opts.BusyTimeout}
 	s.measure()
 	return w
@@ -216,6 +223,7 @@ func newWriter(s *Store, conn *sql.Conn) *writer {
 // run serves requests until the queues are closed and empty.
 func (w *writer) run() {
 	defer w.idle.Stop()
+	defer w.looks.Stop()
 	batch := make([]*request, 0, maxBatch)
 	for {
 		first, ok := w.next()
@@ -374,6 +382,9 @@ func (w *writer) next() (*request, bool) {
 			w.checkpoint(w.log.often())
 		case <-w.idle.C:
 			w.checkpoint(w.log.whenIdle())
+			w.lookIdle()
+		case <-w.looks.C:
+			w.lookIdle()
 		}
 	}
 	return nil, false
@@ -386,6 +397,21 @@ func (w *writer) checkpoint(pages int) {
 		w.refill()
 		return nil
 	})
+}
+
+// lookIdle looks whether the files are still under their names, and has that done each
+// second while others could use them, jobs run, or the log has what the database has not.
+// In a test with fake time, where a timer that never rests is costly, only writes look.
+func (w *writer) lookIdle() {
+	if _, err := w.look(); err != nil || w.usable() != nil || inBubble() {
+		return
+	}
+	w.mine <- struct{}{}
+	left := w.log.left
+	w.give()
+	if left > 0 || w.others() || w.self.holdsAny() {
+		w.looks.Reset(lookEach)
+	}
 }
 
 // serve answers every request of batch.
@@ -478,6 +504,11 @@ func (w *writer) transact(ctx context.Context, batch *[]*request) (culprit int, 
 		_, _ = w.stmts.exec(sqlRollback) // SQLite may have done it already
 		t.rolledBack()
 		return culprit, translate(w.asFull(err))
+	}
+	if gone := w.taken.Load(); gone != nil { // found while it waited for the lock
+		_, _ = w.stmts.exec(sqlRollback)
+		t.rolledBack()
+		return -1, gone.err()
 	}
 	if _, err = w.stmts.exec(sqlCommit); err != nil {
 		if err = w.commitFailed(err); w.usable() == nil {

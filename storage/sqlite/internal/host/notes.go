@@ -30,6 +30,15 @@ func ReadNotes(f io.Reader) (map[int64]Note, error) {
 	return notes, nil
 }
 
+// ReadToken returns the token of a slot, 0 if the slot cannot be read.
+func ReadToken(f io.ReaderAt, slot int64) int64 {
+	var b [noteSize]byte
+	if _, err := f.ReadAt(b[:], slot*noteSize); err != nil {
+		return 0
+	}
+	return int64(binary.NativeEndian.Uint64(b[:]) >> 1)
+}
+
 // ReadTime returns the time of a slot whose token is zero. It returns 0 if the
 // slot cannot be read or has a token.
 func ReadTime(f io.ReaderAt, slot int64) int64 {
