@@ -31,6 +31,7 @@
 //	TestRival         another program keeps the database locked
 //	TestReader        another program reads, and pins the log
 //	TestDamage        the file is copied, cut off, overwritten, taken away
+//	TestTaken         the file, its log or its index is taken away or replaced
 //	TestLocks         other code of the program opens and closes the file
 //	TestSoak          all of that at once, for long, while memory is measured
 //	TestAudit         the comparison finds what is wrong

@@ -100,7 +100,7 @@ var takings = []struct {
 // have noticed that a file of it was taken away, each way beside one and two processes, at
 // rest and under load.
 //
-//errand:shows [taken] | log_deleted | the log or its index is taken away or replaced while processes have the database open
+//errand:shows [taken-away] | | the log or its index is taken away or replaced while processes have the database open
 func TestTaken(t *testing.T) {
 	t.Parallel()
 	random, times := dice(t), 1

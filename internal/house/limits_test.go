@@ -34,6 +34,7 @@ var added = []struct {
 	{what: "storage/postgres in docs/architecture.md", words: 42},
 	{what: "a call of HandleMany in halves", words: 47},
 	{what: "StopSignals, what a stop and the end of a process mean for jobs", names: 1, words: 95, rows: 14},
+	{what: "a file that was taken away, in operations.md, guarantees.md and troubleshooting.md", words: 135, rows: 3},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The

@@ -88,6 +88,7 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 	if err != nil {
 		return nil, err
 	}
+	d.whole()
 	if err := d.beside(ok); err != nil || !ok || d.odd {
 		return d.found, err
 	}
@@ -105,7 +106,7 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 	if d.bare {
 		return d.found, nil
 	}
-	for _, check := range []func() error{d.counts, d.rules, d.instances, d.clock} {
+	for _, check := range []func() error{d.counts, d.rules, d.instances, d.clock, d.saved} {
 		if err := check(); err != nil {
 			d.trouble(err)
 		}
@@ -320,6 +321,40 @@ func remedyAccess(path, mode string) string {
 		return hint("chmod "+mode, path)
 	}
 	return "run it as the user of the service, or mend owner and mode"
+}
+
+// whole looks for a log or an index that was taken away while a process uses it.
+func (d *doctor) whole() {
+	if err := checkWhole(d.path, d.info); err != nil {
+		d.say("files", SeverityError, "leave the processes that use it running until each has logged where it has saved what it had", "%v", err)
+	}
+}
+
+// saved compares with the database the copies that processes have saved when a file was
+// taken away.
+func (d *doctor) saved() error {
+	var own meta
+	if err := (plain{d.ctx, d.db}).row(sqlMeta, nil, own.dest()...); err != nil {
+		return err
+	}
+	for _, name := range savedCopies(d.path) {
+		var m meta
+		db, err := sql.Open("sqlite", viewDSN(name, withoutLog, 0))
+		if err != nil {
+			return err
+		}
+		err = plain{d.ctx, db}.row(sqlMeta, nil, m.dest()...)
+		switch err = errors.Join(err, db.Close()); {
+		case err != nil:
+			d.say("saved copies", SeverityWarning, "look at it with errand doctor", "%s: %v", name, err)
+		case own.nextJob < m.nextJob || own.nextToken < m.nextToken || own.gen < m.gen:
+			d.say("saved copies", SeverityError, "stop all processes, move the database and its -wal and -shm away, and rename the copy to its name",
+				"%s has what the database lacks: a process saved it when a file of the database was taken away", name)
+		default:
+			d.say("saved copies", SeverityNote, "compare the two, and delete the copy", "%s: the database seems to have all that this copy of an earlier loss has", name)
+		}
+	}
+	return nil
 }
 
 // beside looks at the files beside the database. database: it is one. Modes

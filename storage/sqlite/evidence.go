@@ -1,9 +1,13 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"errors"
+	"hash/fnv"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
 )
@@ -97,4 +101,133 @@ func (t *tx) flushSuccesses() error {
 		}
 	}
 	return nil
+}
+
+const (
+	sqlFindCause   = `SELECT cause FROM main.errand_cause WHERE lane = ?1 AND reason = ?2 AND hash = ?3`
+	sqlCountCauses = `SELECT COUNT(*) FROM main.errand_cause WHERE lane = ?1 AND hash <> ?2`
+	sqlAddCause    = `INSERT INTO main.errand_cause (cause, lane, reason, hash, n, text) VALUES (?1, ?2, ?3, ?4, 0, ?5)`
+	sqlCountDeaths = `UPDATE main.errand_cause SET n = n + ?2 WHERE cause = ?1 RETURNING n`
+	sqlDropCause   = `DELETE FROM main.errand_cause WHERE cause = ?1`
+
+	// The literal of the partial index is in each condition on cause.
+	firstDeath = `(SELECT ended_at FROM main.errand_dead WHERE cause = c.cause AND cause <> 0 ORDER BY ended_at LIMIT 1)`
+	lastDead   = `(SELECT id FROM main.errand_dead WHERE cause = c.cause AND cause <> 0 ORDER BY ended_at DESC, id DESC LIMIT 1)`
+	sqlCauses  = `SELECT c.cause, queue, kind, c.reason, text, n, ` + firstDeath + ` AS first, d.ended_at AS last, d.id, d.salt, d.created_at
+FROM (SELECT * FROM main.errand_cause c LEFT JOIN main.errand_lane USING (lane) WHERE (?1 = '' OR queue = ?1) AND (?2 = '' OR kind = ?2)
+ORDER BY n DESC, cause LIMIT ?3) c
+CROSS JOIN main.errand_dead d ON d.id = ` + lastDead + ` ORDER BY n DESC, c.cause`
+)
+
+// deaths are the causes that a transaction has found, and what it adds to each.
+type deaths struct {
+	found map[causeName]int64
+	n     map[int64]int64 // by cause, also those found for nothing
+}
+
+type causeName struct {
+	lane         int64
+	reason, text string
+}
+
+// count counts n dead letters of a cause more; 0 stands for none.
+func (d *deaths) count(cause, n int64) {
+	if cause == 0 {
+		return
+	}
+	if d.n == nil {
+		d.n = map[int64]int64{}
+	}
+	d.n[cause] += n
+}
+
+// cause returns the number of a cause, creating it if need be.
+func (t *tx) cause(lane int64, reason, text string) (id int64, err error) {
+	d, name := &t.deaths, causeName{lane, reason, text}
+	if id, ok := d.found[name]; ok {
+		return id, nil
+	}
+	hash := hashOf(text)
+	err = t.row(sqlFindCause, []any{lane, reason, hash}, &id)
+	if errors.Is(err, sql.ErrNoRows) {
+		id, err = t.newCause(name, hash)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if d.found == nil {
+		d.found = map[causeName]int64{}
+	}
+	d.found[name] = id
+	d.count(id, 0) // so that it goes if the job turns out not to be there
+	return id, nil
+}
+
+// blame sets the cause of a job that dies.
+func (t *tx) blame(f *facts, text string, e *departure) (err error) {
+	if e.state == dead {
+		e.cause, err = t.cause(f.Lane, e.reason, text)
+	}
+	return err
+}
+
+// newCause creates a cause, or returns that of all other deaths if the lane has as
+// many as it may have.
+func (t *tx) newCause(name causeName, hash int64) (id int64, err error) {
+	if name.text != storage.OtherCause {
+		var n int
+		if err := t.row(sqlCountCauses, []any{name.lane, hashOf(storage.OtherCause)}, &n); err != nil {
+			return 0, err
+		}
+		if n >= storage.CauseLimit {
+			return t.cause(name.lane, name.reason, storage.OtherCause)
+		}
+	}
+	id = t.token()
+	_, err = t.exec(sqlAddCause, id, name.lane, name.reason, hash, name.text)
+	return id, err
+}
+
+// hashOf returns what is kept of a text in the key of its cause.
+func hashOf(text string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(text))
+	return int64(h.Sum64())
+}
+
+// flushDeaths writes what the transaction has added to causes, and deletes those
+// without a dead letter.
+func (t *tx) flushDeaths() error {
+	for cause, add := range t.deaths.n {
+		var n int64
+		err := t.row(sqlCountDeaths, []any{cause, add}, &n)
+		if err == nil && n <= 0 {
+			_, err = t.exec(sqlDropCause, cause)
+		}
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
+			return err
+		}
+	}
+	return nil
+}
+
+// Causes implements [storage.Store].
+func (s *Store) Causes(ctx context.Context, lane storage.Lane, limit int) (out []storage.Cause, err error) {
+	var rows []struct {
+		Cause, N, First, Last     int64
+		Queue, Kind, Reason, Text string
+		ID                        int64
+		Salt                      uint32
+		CreatedAt                 int64 `db:"created_at"`
+	}
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		return tx.Select(&rows, sqlCauses, lane.Queue, lane.Kind, max(limit, 0))
+	})
+	for _, r := range rows {
+		out = append(out, storage.Cause{
+			ID: r.Cause, Lane: storage.Lane{Queue: r.Queue, Kind: r.Kind}, Reason: storage.Reason(r.Reason), Text: r.Text, N: r.N,
+			First: fromMicros(r.First), Last: fromMicros(r.Last), Job: idOf(r.CreatedAt, r.Salt, r.ID),
+		})
+	}
+	return out, err
 }

@@ -328,3 +328,6 @@ func (s *Store) OnView(before, after func()) { s.view.before, s.view.after = bef
 func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
 	return s.submit(ctx, &request{ends: true, run: func(t *tx) error { return fn(&ruleRows{tx: t}) }})
 }
+
+// LookNow has the Store look for its files, however short the last look is ago.
+func (s *Store) LookNow() { _ = s.lookNow() }

@@ -402,7 +402,8 @@ func (s *Store) retire() error {
 		if err != nil { // the database does not say that the leases do not lapse, so the file does
 			return errors.Join(err, translate(in.notes.Start(pulseSlot, 0, endless)))
 		}
-		return in.part()
+		_ = in.part() // else Open may be refused until they have returned
+		return nil
 	}
 	path := in.file.Name()
 	// Unless the registration is known to be gone the file stays: without a lock it

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -122,14 +124,14 @@ func (s *Store) save(t *loss) (where string, err error) {
 		if err := w.log.patience(0); err != nil {
 			return err
 		}
-		if !t.database && !t.cut {
+		if !t.cut && !s.there().database { // that may be back
 			var moved bool
 			if moved, err = w.moveAlone(); moved {
 				where = "all that this process had is in the database" + s.setAside(stamp) + ": open it again, and see who takes files away"
 				return nil
 			}
 		}
-		copied := fmt.Sprintf("%s-saved-%s-%d", s.path, stamp, os.Getpid())
+		copied := fmt.Sprintf("%s%s%s-%d", s.path, savedEnd, stamp, os.Getpid())
 		if e := w.copyAside(copied); e != nil {
 			return errors.Join(err, e)
 		}
@@ -241,6 +243,20 @@ func (w *writer) copyAside(path string) error {
 		}
 		return nil
 	})
+}
+
+// savedEnd begins the end of the name of a copy that rescue has made.
+const savedEnd = "-saved-"
+
+// savedCopies returns the copies that processes have saved beside a database.
+func savedCopies(path string) (names []string) {
+	all, _ := os.ReadDir(filepath.Dir(path)) // what cannot be listed is not told
+	for _, e := range all {
+		if end, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+savedEnd); ok && e.Type().IsRegular() && !strings.HasSuffix(end, "-wal") && !strings.HasSuffix(end, "-shm") {
+			names = append(names, path+savedEnd+end)
+		}
+	}
+	return names
 }
 
 // checkCopy checks that a copy is sound, and has all that this process has committed or seen.

@@ -11,6 +11,7 @@
 // each process that leases jobs, jobs.db-workers-N (what its workers do), jobs.db-ballast
 // (given up when the disk is full), jobs.db-check (a check is due, or has found damage),
 // and for moments jobs.db-room (is there room?). They hold no data that a restart needs.
+// A jobs.db-saved-* does: it is a copy that was saved when a file was taken away.
 //
 // What the Store needs of operating systems is in internal/host.
 package sqlite
@@ -151,7 +152,6 @@ type Store struct {
 	observed  observation // of the leases of others
 	cache     cache
 	floor     floor
-	watch     watch
 	listeners listeners
 	offers    offers
 	wake      wake
@@ -159,10 +159,11 @@ type Store struct {
 	commits   commitWatch
 }
 
-// disk is what a Store knows of the disk, and keeps of it.
+// disk is what a Store knows of the disk and of its files there, and keeps of it.
 type disk struct {
 	ballast ballast
 	marks   marks
+	watch   watch
 }
 
 // lifetime is how a Store ends: by Close, or by a failure.
@@ -334,6 +335,9 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 		return nil, err
 	}
 	warnOfMemory(path, o.Logger)
+	for _, name := range savedCopies(path) {
+		o.Logger.Warn("errand: a process has saved a copy of the database, of which a file was taken away: errand doctor says whether the database has all of it", "file", name)
+	}
 	s := newStore(path, info, o)
 	defer logs.Wait(s.opts.Logger)
 	defer func() {
