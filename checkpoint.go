@@ -123,7 +123,8 @@ func (j *Job[A]) Progress(done, total int64, note string) {
 //
 // It returns a [FieldError] if v is too large, or if the finished jobs of the lane are not
 // kept, see [Options].Retention: nobody could read the result then. It returns [ErrFinished]
-// and [ErrNoAttempt] as [Job.Then] does. Call it before [Job.CompleteTx], whose transaction
+// and [ErrNoAttempt] as [Job.Then] does. On a full disk a job may end without its result, see
+// [JobInfo].Error. Call it before [Job.CompleteTx], whose transaction
 // keeps the result.
 func (j *Job[A]) SetResult(v any) error {
 	if j.attempt == nil {
@@ -158,7 +159,7 @@ func Result[R any](info JobInfo) (r R, err error) {
 	switch info.State {
 	case Done:
 		if info.Result == nil {
-			return r, fmt.Errorf("%w: job %v", ErrNoResult, info.ID)
+			return r, noResult(info)
 		}
 		if err = json.Unmarshal(info.Result, &r); err != nil {
 			err = fmt.Errorf("errand: result of job %v: %w", info.ID, err)
@@ -172,6 +173,14 @@ func Result[R any](info JobInfo) (r R, err error) {
 		return r, fmt.Errorf("%w: job %v", ErrExpired, info.ID)
 	}
 	return r, fmt.Errorf("%w: job %v is %s", ErrNoResult, info.ID, info.State)
+}
+
+// noResult says why a job that is done has no result, if that is known.
+func noResult(info JobInfo) error {
+	if info.Error != "" {
+		return fmt.Errorf("%w: job %v: %s", ErrNoResult, info.ID, info.Error)
+	}
+	return fmt.Errorf("%w: job %v", ErrNoResult, info.ID)
 }
 
 // Await waits until a job has ended, and returns its [Result]. It returns [ErrNotFound] for a

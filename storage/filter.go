@@ -123,7 +123,8 @@ type Waiting struct {
 // Step is what one step of a change of many jobs did. A step over a filter holds the
 // writer for a bounded time and may leave jobs to later steps: call again with After set
 // to Next, until Next is zero. Set Filter.EndedBefore, so that a job that dies again
-// meanwhile is not met twice.
+// meanwhile is not met twice. If a call returns a Step beside an error, what the Step says was done
+// before: a Store may make a step in parts if the disk has no room for all of it.
 type Step struct {
 	// N is how many jobs were put back, deleted, made ready, changed or cancelled.
 	N int

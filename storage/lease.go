@@ -15,7 +15,8 @@ const LeaseBytes = 32 << 20
 
 // Exchange is what a worker asks of one transaction. An Exchange that leases
 // nothing may succeed where one that leases returns [ErrFull]: a Store may keep
-// space in reserve so that work can be finished.
+// space in reserve so that work can be finished. One that ends fewer leases, or brings fewer
+// bytes, may succeed where a larger one returns ErrFull.
 type Exchange struct {
 	// LeaseDuration is how long leases granted or extended here last from now.
 	LeaseDuration time.Duration
@@ -208,4 +209,23 @@ type Finish struct {
 	// Since is the token of the job's previous attempt, or of a later lease that was
 	// returned. If zero, there is no evidence.
 	Since int64
+}
+
+// Bytes is about how many bytes f brings beside what a job has anyway: its texts, its result, its
+// progress, and the jobs that follow.
+func (f *Finish) Bytes() int {
+	n := len(f.Error) + len(f.Policy) + len(f.Result)
+	if f.Failure != nil {
+		n += len(f.Failure.Error) + len(f.Failure.Stack)
+	}
+	if f.Progress != nil {
+		n += len(f.Progress.Note)
+	}
+	for i := range f.Then {
+		n += len(f.Then[i].Args) + len(f.Then[i].Headers)
+	}
+	if f.Spent != nil {
+		n = max(n, f.Spent.Bytes())
+	}
+	return n
 }

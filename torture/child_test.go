@@ -111,7 +111,12 @@ func (c *child) finishSoon(limit time.Duration) {
 // rest of it.
 func (c *child) hears(begin string) string {
 	c.t.Helper()
-	limit := time.After(20 * time.Second)
+	return c.hearsWithin(20*time.Second, begin)
+}
+
+func (c *child) hearsWithin(d time.Duration, begin string) string {
+	c.t.Helper()
+	limit := time.After(d)
 	for {
 		select {
 		case line, ok := <-c.said:

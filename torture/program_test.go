@@ -45,6 +45,8 @@ type part struct {
 	Busy     time.Duration // zero: that of the store
 	Handling time.Duration // how long a handler takes at most
 	Size     int           // bytes of args at most
+	Args     int           // bytes of the args of a drain, see drainDisk
+	Plan     string        // what its outcomes bring, of Size bytes
 	Pause    time.Duration // between two jobs of a sender
 	Keep     time.Duration // retention; zero: that of errand
 	Queues   []string      // to enqueue in and to work for; empty: "default"

@@ -98,6 +98,8 @@ func (s *Stepper) take(ctx context.Context, sel storage.Selection, page *page) (
 	}
 	if err == nil {
 		s.At = s.after(&sel, &step, len(sel.IDs), page)
+	} else if step.Taken > 0 { // of a step in parts, what was done before
+		s.At = s.after(&sel, &step, step.Taken, page)
 	}
 	return step, err
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -32,6 +33,7 @@ func (l *loop) ask(x *exchange) {
 
 // failed keeps what an exchange that failed was about, to try again later.
 func (l *loop) failed(x *exchange, err error, now time.Time) {
+	again := errors.Is(err, storage.ErrFull) && l.fitsBetter(x, now)
 	l.outcomes.putBack(l.watch.setBack - x.setBack)
 	l.notStarted()
 	l.ready.holds.rulings.putBack()
@@ -43,7 +45,37 @@ func (l *loop) failed(x *exchange, err error, now time.Time) {
 	l.sources.leased(x, nil, true)
 	if !l.endsWork(err, x.asks(), now) {
 		l.trouble(err, false, x.asks(), now)
+		if again {
+			l.health.retryAt, l.health.backoff = now, l.health.backoff/2
+		}
 	}
+}
+
+// fitsBetter reports whether what an exchange for which the disk has no room was about is worth
+// another try at once: without jobs to lease, with half of the outcomes, or with a single
+// one that has become smaller.
+func (l *loop) fitsBetter(x *exchange, now time.Time) bool {
+	all := l.outcomes.flight
+	if x.asks() || len(all) == 0 {
+		return len(all) > 0
+	}
+	if l.outcomes.halve(now) {
+		return true
+	}
+	f := &all[0]
+	if l.shutdown.working() && now.Sub(f.noRoom) < keptWhole {
+		return false
+	}
+	result := f.Result != nil
+	if !f.lessen(l.clock().Add(backDelay)) {
+		return false
+	}
+	message := cutByRoom
+	if result {
+		message = noResult
+	}
+	l.reports.outcome(slog.LevelWarn, message, f)
+	return true
 }
 
 // loses reports whether err leaves open whether an exchange took effect. If so the exchange is

@@ -29,7 +29,8 @@ type outcome struct {
 	feared bool    // it was told that the lease is lost
 	open   *openTx // nil: no transaction of its handler can be open
 	timing timing
-	used   int // the mark that the job reaches, in percent of its retries; see [mark]
+	used   int       // the mark that the job reaches, in percent of its retries; see [mark]
+	noRoom time.Time // when the disk had no room for it first; zero: it had, or was not asked
 }
 
 // outcomes are those of attempts that have ended, until the store has written
@@ -39,6 +40,7 @@ type outcomes struct {
 	flight  []outcome        // in the exchange under way
 	finish  []storage.Finish // the same, as the store is told
 	lost    *exchange        // they are of that one, which is to be repeated; nil: none
+	most    int              // that go in the next exchange, as there was no room for more; 0: mostOutcomes
 	streaks streaks
 	longest longest
 }
@@ -49,14 +51,30 @@ func (o *outcomes) add(job *storage.Leased, f storage.Finish) {
 	o.waiting = append(o.waiting, outcome{Finish: f, job: job})
 }
 
-// mostOutcomes is how many go in one exchange, so that none keeps other writers waiting
-// for long.
-const mostOutcomes = 2000
+const (
+	// mostOutcomes is how many go in one exchange, and mostBrought how many bytes they bring
+	// unless it is a single one, so that none keeps other writers waiting for long.
+	mostOutcomes = 2000
+	mostBrought  = 4 << 20
+	// keptWhole is how long an outcome waits for room as it is, and its job keeps its lease.
+	keptWhole = 10 * time.Second
+)
+
+// first returns how many of the outcomes in flight go in the next exchange.
+func (o *outcomes) first() int {
+	most, bytes := min(len(o.flight), cmp.Or(o.most, mostOutcomes)), 0
+	for i := range o.flight[:most] {
+		if bytes += o.flight[i].Bytes(); bytes > mostBrought && i > 0 {
+			return i
+		}
+	}
+	return most
+}
 
 // send returns the outcomes for the next exchange.
 func (o *outcomes) send() []storage.Finish {
 	o.flight, o.waiting = o.waiting, o.flight[:0]
-	if n := mostOutcomes; len(o.flight) > n {
+	if n := o.first(); len(o.flight) > n {
 		o.waiting = append(o.waiting, o.flight[n:]...)
 		clear(o.flight[n:])
 		o.flight = o.flight[:n]
@@ -70,9 +88,46 @@ func (o *outcomes) send() []storage.Finish {
 
 // written forgets the outcomes of the exchange under way.
 func (o *outcomes) written() {
+	if 2*o.most >= mostOutcomes {
+		o.most = 0
+	}
+	o.most *= 2
 	clear(o.flight)
 	clear(o.finish)
 	o.flight = o.flight[:0]
+}
+
+// halve has fewer outcomes go in the next exchange than in the one under way, for which the
+// disk had no room. It reports false if that has a single one.
+func (o *outcomes) halve(now time.Time) bool {
+	for i := range o.flight {
+		if o.flight[i].noRoom.IsZero() {
+			o.flight[i].noRoom = now
+		}
+	}
+	n := len(o.flight)
+	o.most = max(n/2, 1)
+	return n > 1
+}
+
+// lessen makes an outcome smaller that does not fit on the disk alone, and reports whether it
+// could: it goes without the result, or if it brings jobs the attempt counts as cut off.
+func (f *outcome) lessen(back time.Time) bool {
+	switch {
+	case f.Outcome == storage.OutcomeDone && f.Result != nil:
+		f.Error = fmt.Sprintf("the disk was full: the result of %d bytes was left out", len(f.Result))
+		f.Result = nil
+	case f.brings():
+		f.Finish = storage.Finish{Lease: f.Lease, Outcome: storage.OutcomeInterrupted, DueAt: back}
+	default:
+		return false
+	}
+	return true
+}
+
+// brings reports whether jobs follow.
+func (f *outcome) brings() bool {
+	return len(f.Then) > 0 || f.Spent != nil && len(f.Spent.Then) > 0
 }
 
 // putBack keeps the outcomes of an exchange that failed for the next one. The

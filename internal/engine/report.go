@@ -37,6 +37,8 @@ const (
 	notAsked         = "errand: the store leased a job of a queue or kind that it was not asked for"
 	ignoredAfter     = "errand: what a handler returned after it had completed its job is ignored"
 	notTaken         = "errand: the store refused an outcome"
+	noResult         = "errand: the disk is full: a job ends without its result"
+	cutByRoom        = "errand: the disk is full: the jobs that were to follow an outcome have no room, its job runs again"
 )
 
 // reports writes the lines of the log that jobs cause, and limits their number.

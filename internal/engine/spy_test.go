@@ -17,6 +17,8 @@ type spy struct {
 	storage.Store
 	alone bool
 	full  atomic.Bool // it takes only what ends work
+	// room, if not 0, is how many bytes an exchange may bring, and what it takes for each outcome.
+	room atomic.Int64
 	// damaged: likewise, since damage was found.
 	damaged atomic.Bool
 
@@ -82,6 +84,13 @@ func (s *spy) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (
 				panic(fmt.Sprintf("outcome %v with error %q has the cause %q", f.Outcome, f.Error, f.Cause))
 			}
 		}
+	}
+	bytes := int64(0)
+	for i := range x.Finish {
+		bytes += 100 + int64(x.Finish[i].Bytes())
+	}
+	if room := s.room.Load(); room > 0 && bytes > room {
+		return storage.ExchangeResult{}, storage.ErrFull
 	}
 	if x.Wanted() > 0 && s.full.Load() {
 		return storage.ExchangeResult{}, storage.ErrFull

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/errandq/errand/storage"
 )
 
@@ -29,8 +31,10 @@ type ownTx struct {
 	ctx context.Context // with which Tx was called
 
 	mu     sync.Mutex
-	used   bool     // by a call such as EnqueueTx: workers are to know when it has committed
-	cancel bool     // a running job was asked to stop
+	used   bool // by a call such as EnqueueTx: workers are to know when it has committed
+	cancel bool // a running job was asked to stop
+	ends   bool // it ends a job, of this lane, or keeps where that has got to
+	lane   int64
 	stale  bool     // the cache is of another generation
 	last   []func() // run before the commit, when nothing else can be called
 	after  []func() // run after the commit
@@ -112,6 +116,10 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 		if !finished { // fn gave an error or panicked
 			_ = own.end()
 			app.known.ok = false
+			if errors.Is(err, storage.ErrFull) {
+				s.marks.cut.Store(true) // so that there is room for the next one
+				grown = true
+			}
 			if e := tx.Rollback(); e != nil && !errors.Is(e, sql.ErrTxDone) {
 				err = errors.Join(err, translate(e))
 			} else if e == nil {
@@ -123,7 +131,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 	}()
 	if err := s.watched(tx, fn); err != nil {
 		said = true
-		return s.oursOf(err)
+		return s.oursOf(s.outOfRoom(own, err))
 	}
 	if err := errors.Join(ctx.Err(), own.end()); err != nil {
 		return err
@@ -132,6 +140,10 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 		return err
 	}
 	own.look(app)
+	now := time.Now()
+	if err := s.mayCommit(own, app, now); err != nil {
+		return err
+	}
 	finished = true
 	left := app.known
 	app.known.ok = false
@@ -139,7 +151,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 		if errors.Is(err, sql.ErrTxDone) {
 			return fmt.Errorf("errand: transaction: ended by the function that it was given to: %w", err)
 		}
-		return s.commitFailed(err)
+		return s.outOfRoom(own, s.commitFailed(err))
 	}
 	if left.ok {
 		app.remember(left.meta)
@@ -154,7 +166,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 		s.listeners.notify(storage.Event{Cancel: own.cancel})
 		s.wake.others()
 	}
-	if now := time.Now(); now.Sub(s.told) >= tellEach || s.marks.low.Load() {
+	if now.Sub(s.told) >= tellEach || s.marks.low.Load() {
 		s.told, grown = now, true
 	}
 	return nil
@@ -176,6 +188,18 @@ func (s *Store) watched(tx *sql.Tx, fn func(tx any) error) error {
 		}
 	}()
 	return fn(tx)
+}
+
+// outOfRoom makes the error of a statement of the application for which there was no room
+// [storage.ErrFull]. The next try of what ends a job has the room of the ballast.
+func (s *Store) outOfRoom(own *ownTx, err error) error {
+	if err = s.asFull(err); isCode(err, lib.SQLITE_FULL) {
+		err = translate(err)
+	}
+	if own.ends && errors.Is(err, storage.ErrFull) {
+		s.ballast.release()
+	}
+	return err
 }
 
 // end waits for an EnqueueTx or CancelTx under way, and lets no other begin. It

@@ -215,13 +215,13 @@ func (t *tx) replace(now time.Time, w *jobRow, c *rules.Claim, j *storage.NewJob
 
 // forgetWindows forgets the times for which keys were to be held that are over, and the
 // keys that nothing else holds.
-func (t *tx) forgetWindows(at int64) error {
+func (t *tx) forgetWindows(at int64, step int) error {
 	var keys []string
 	var key string
 	if err := t.each(sqlOverWindows, []any{at}, []any{&key}, func() { keys = append(keys, key) }); err != nil {
 		return err
 	}
-	for _, key := range keys {
+	for _, key := range keys[:min(len(keys), step)] {
 		k, err := t.key(key)
 		if err != nil {
 			return err

@@ -71,8 +71,11 @@ FROM main.errand_job j WHERE id = ?1`
 	// The limit is stepLimit; why it is no parameter see sqlPromote.
 	sqlNextPurge = `SELECT MIN(COALESCE((SELECT purge_at FROM main.errand_finished ORDER BY purge_at LIMIT 1), 9223372036854775807),
 COALESCE((` + sqlNextWindow + `), 9223372036854775807), COALESCE((` + sqlNextOver + `), 9223372036854775807))`
-	sqlPurgeFinished = `DELETE FROM main.errand_finished WHERE id IN
-(SELECT id FROM main.errand_finished WHERE purge_at <= ?1 ORDER BY purge_at LIMIT 500)
+	sqlPurgeFinished = sqlPurge + `500)` + sqlPurged
+	sqlPurgeFew      = sqlPurge + `?2 + 0)` + sqlPurged
+	sqlPurge         = `DELETE FROM main.errand_finished WHERE id IN
+(SELECT id FROM main.errand_finished WHERE purge_at <= ?1 ORDER BY purge_at LIMIT `
+	sqlPurged = `
 RETURNING id, lane, state, attempt, args IS NULL, policy, options`
 )
 
@@ -160,7 +163,7 @@ func (c *choice) next(n int) (p storage.Position) {
 		return p
 	}
 	if p.Key = c.ids[n-1].Key(); c.died != nil {
-		p.At = fromMicros(c.died[n-1])
+		p.At = time.UnixMicro(c.died[n-1]) // exactly, in whatever year
 	}
 	return p
 }
@@ -201,30 +204,42 @@ func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 	})
 }
 
-// step calls one for each of the jobs that sel has chosen, and returns what that has done.
+// step calls one for each of the jobs that sel has chosen, and returns what that has done: in one
+// transaction, or in several if there is no room for so many.
 func (s *Store) step(ctx context.Context, ends bool, sel storage.Selection, c choice, one func(*tx, storage.ID, *storage.Step) error) (storage.Step, error) {
-	var step storage.Step
-	err := s.submit(ctx, &request{ends: ends, work: len(c.ids), run: func(t *tx) (err error) {
-		step = storage.Step{Through: c.through}
-		if step.Refused, err = t.under(sel.Under); err != nil || step.Refused != storage.Applied {
-			return err
-		}
-		for _, id := range c.ids {
-			if err := one(t, id, &step); err != nil {
+	whole, most := storage.Step{Through: c.through}, len(c.ids)
+	for first := true; first || whole.Taken < len(c.ids); first = false {
+		var step storage.Step
+		r := &request{ends: ends, work: most, step: most}
+		r.run = func(t *tx) (err error) {
+			step = whole
+			step.Duplicates, step.Live, step.NotFound = slices.Clip(whole.Duplicates), slices.Clip(whole.Live), slices.Clip(whole.NotFound)
+			if step.Refused, err = t.under(sel.Under); err != nil || step.Refused != storage.Applied {
 				return err
 			}
+			rest := c.ids[whole.Taken:]
+			for _, id := range rest[:min(len(rest), r.step)] {
+				if err := one(t, id, &step); err != nil {
+					return err
+				}
+				step.Taken++
+			}
+			t.announce()
+			step.Next = c.next(step.Taken)
+			if len(sel.IDs) == 0 { // one that has just gone did not match any more
+				step.NotFound = nil
+			}
+			return t.keepPlace(sel.Under, &step)
 		}
-		t.announce()
-		step.Taken, step.Next = len(c.ids), c.next(len(c.ids))
-		if len(sel.IDs) == 0 { // one that has just gone did not match any more
-			step.NotFound = nil
+		if err := s.submit(ctx, r); err != nil {
+			return whole, err
 		}
-		return t.keepPlace(sel.Under, &step)
-	}})
-	if err != nil {
-		return storage.Step{}, err
+		if whole = step; whole.Refused != storage.Applied {
+			break
+		}
+		most = r.step
 	}
-	return step, nil
+	return whole, nil
 }
 
 // under returns what has become of the lease that a step is tied to, if it is.
@@ -462,23 +477,25 @@ func (t *tx) leaseUrgent(x *storage.Exchange, at, until int64, late *tooLate) (o
 // PurgeFinished implements [storage.Store].
 func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next time.Time, err error) {
 	var us int64
-	r := &request{
+	var r *request
+	r = &request{
 		ends: true,
 		work: stepLimit,
+		step: stepLimit,
 		probe: func(t *tx) (bool, error) {
 			us, err = t.nextPurge()
 			return us != 0 && us <= micros(now), err
 		},
 		run: func(t *tx) error {
 			at := t.seen(now)
-			if n, err = t.purgeFinished(at); err == nil {
-				err = t.forgetWindows(at)
+			if n, err = t.purgeFinished(at, r.step); err == nil {
+				err = t.forgetWindows(at, r.step)
 			}
 			if err == nil {
 				err = t.flushMessages() // of which the last job has gone
 			}
 			if err == nil {
-				err = t.purgeMessages(at)
+				err = t.purgeMessages(at, r.step)
 			}
 			if err == nil {
 				us, err = t.nextPurge()
@@ -502,10 +519,14 @@ func (t *tx) nextPurge() (us int64, err error) {
 	return us, err
 }
 
-func (t *tx) purgeFinished(at int64) (int, error) {
+func (t *tx) purgeFinished(at int64, step int) (int, error) {
 	var all []facts
 	var f facts
-	err := t.each(sqlPurgeFinished, []any{at}, []any{&f.ID, &f.Lane, &f.State, &f.Attempt, &f.Beside, &f.Policy, &f.Options}, func() {
+	text, args := sqlPurgeFinished, []any{at}
+	if step < stepLimit {
+		text, args = sqlPurgeFew, append(args, step)
+	}
+	err := t.each(text, args, []any{&f.ID, &f.Lane, &f.State, &f.Attempt, &f.Beside, &f.Policy, &f.Options}, func() {
 		all = append(all, f)
 	})
 	if err != nil {

@@ -57,7 +57,7 @@ type delta struct {
 	outOfTurn bool // the lineups do not expect the lease
 
 	at, up    int64 // a time, for a lease that until which it is to be; and rounded up
-	low, high int64 // the range: of keys, or from one instance to another
+	low, high int64 // the range: of keys, or from one instance to another; high of setReady is a number of jobs
 	holder    int64 // an instance
 	fate      storage.Fate
 	seenUntil int64          // of a lease that is taken: as it was seen, which is a fence too
@@ -240,7 +240,11 @@ func (t *tx) applyRange(d *delta) error {
 	}
 	var lane int64
 	var members []facts // not d.members: d would escape to the heap
-	err := t.each(sqlPromote, []any{d.at}, []any{&lane}, func() {
+	text, args := sqlPromote, []any{d.at}
+	if d.high > 0 && d.high < promoteStep {
+		text, args = sqlPromoteFew, append(args, d.high)
+	}
+	err := t.each(text, args, []any{&lane}, func() {
 		if lane < 0 {
 			members = append(members, facts{ID: -lane})
 			return

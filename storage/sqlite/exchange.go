@@ -17,6 +17,9 @@ const (
 	sqlPayload = `SELECT headers, args FROM main.errand_payload WHERE job = ?1`
 )
 
+// promoteStep is how many scheduled jobs one exchange makes ready.
+const promoteStep = 1000
+
 // Exchange implements [storage.Store].
 func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	var out storage.ExchangeResult
@@ -25,14 +28,21 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 	}
 	wanted := x.Wanted() + max(x.Urgent, 0)
 	writes := len(x.Extend) + len(x.Start) + len(x.Finish) + len(x.Hold) + len(x.Release)
-	r := &request{ends: wanted == 0, urgent: true, leases: wanted > 0, work: writes + wanted, run: func(t *tx) (err error) {
+	r := &request{ends: wanted == 0, urgent: true, leases: wanted > 0, work: writes + wanted}
+	for i := range x.Finish {
+		r.work += x.Finish[i].Bytes() / jobBytes
+	}
+	if wanted > 0 {
+		r.step = promoteStep
+	}
+	r.run = func(t *tx) (err error) {
 		t.groups.at = micros(now)
-		out, err = t.exchange(now, &x, true)
+		out, err = t.exchange(now, &x, max(r.step, 1))
 		if t.groups.at = 0; err != nil {
 			return err
 		}
 		return t.evictDead(now)
-	}}
+	}
 	if writes == 0 {
 		if wanted == 0 {
 			return out, s.idle(ctx)
@@ -54,8 +64,10 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 	return out, nil
 }
 
-// exchange leases one job of a lane that is ajar, or none if ajar is false.
-func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storage.ExchangeResult, err error) {
+// exchange leases one job of a lane that is ajar, or none if step is 0. Else it makes no more
+// than that many jobs ready, nor has more end as it is too late for them.
+func (t *tx) exchange(now time.Time, x *storage.Exchange, step int) (out storage.ExchangeResult, err error) {
+	ajar := step > 0
 	at, until := t.seen(now), micros(now.Add(x.LeaseDuration))
 	if n := len(x.Extend); n > 0 {
 		if _, err = t.register(x.LeaseDuration); err != nil {
@@ -94,10 +106,10 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	if err := t.forgetHolds(at); err != nil {
 		return out, err
 	}
-	next, err := t.promote(at)
+	next, err := t.promote(at, step)
 	var late *tooLate
 	if err == nil && ajar {
-		late = &tooLate{}
+		late = &tooLate{most: min(step, expiryStep)}
 		err = t.sweep(x, at, late)
 	}
 	if err != nil {
@@ -163,14 +175,14 @@ func (t *tx) nextDue() (int64, error) {
 	return us, err
 }
 
-// promote makes due scheduled jobs ready, and returns the due time of the first
-// that stays scheduled, 0 if none does.
-func (t *tx) promote(at int64) (int64, error) {
+// promote makes due scheduled jobs ready, step of them at most, unless that is 0. It returns the
+// due time of the first that stays scheduled, 0 if none does.
+func (t *tx) promote(at int64, step int) (int64, error) {
 	next, err := t.nextDue()
 	if err != nil || next == 0 || next > at {
 		return next, err
 	}
-	d := delta{change: setReady, at: at}
+	d := delta{change: setReady, at: at, high: int64(step)}
 	if _, err = t.apply(&d); err == nil && d.members != nil {
 		err = t.findPlaces(d.members)
 	}
@@ -182,7 +194,7 @@ func (t *tx) promote(at int64) (int64, error) {
 
 // lease takes the first jobs that are wanted, but none of lanes that are ajar if late is
 // nil. It returns until when the first of those are that are kept back, 0 if none are.
-func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, allowed allowance) (out []storage.Leased, kept int64, err error) {
+func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, bytes int, room *leaseRoom) (out []storage.Leased, kept int64, err error) {
 	defer func() {
 		if err != nil { // the transaction may go on without it
 			t.stmts.lineups.forget()
@@ -202,7 +214,7 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, allowed 
 	if err != nil {
 		return nil, 0, err
 	}
-	rows, left, token, err := t.stmts.merge(l, x.Wants, k)
+	rows, left, token, err := t.stmts.merge(l, x.Wants, k, room)
 	kept = earlier(kept, token)
 	if err != nil || len(rows) == 0 {
 		return nil, kept, err
@@ -214,11 +226,11 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, allowed 
 	if rows, err = t.inTime(rows, x, at, late); err != nil || len(rows) == 0 {
 		return nil, kept, err
 	}
-	g := &granting{tx: t, grant: grant{holder, until}, at: at, first: len(t.stmts.leased), allowance: allowed}
+	g := &granting{tx: t, grant: grant{holder, until}, at: at, first: len(t.stmts.leased), bytes: bytes, room: room}
 	if err = g.leaseAll(x, rows, left, k); err != nil {
 		return nil, 0, err
 	}
-	if g.cut {
+	if room != nil && room.short {
 		kept = earlier(kept, at)
 	}
 	if l.ajar > 0 {

@@ -214,6 +214,7 @@ func (t *tx) settleWindows(now time.Time, x *storage.Exchange) error {
 
 // tooLate are the jobs that an exchange has ended since it was too late for them.
 type tooLate struct {
+	most  int // of the jobs whose time is over this many are looked at
 	jobs  []storage.ExpiredJob
 	again bool // there may be more, or others to lease
 }
@@ -270,15 +271,16 @@ func (t *tx) sweep(x *storage.Exchange, at int64, late *tooLate) error {
 		if err != nil || next == 0 || next > at {
 			return err
 		}
-		if len(all) < expiryStep {
+		if len(all) < late.most {
 			var job int64
 			err = t.each(over, []any{epoch, at - base}, []any{&job}, func() { all = append(all, job) })
 		}
-		late.again = len(all) >= expiryStep
+		late.again = len(all) >= late.most
 		return err
 	})
 	slices.Sort(all)
-	for _, job := range slices.Compact(all) {
+	all = slices.Compact(all)
+	for _, job := range all[:min(len(all), late.most)] {
 		if err == nil {
 			err = t.sweepOne(job, x, at, late)
 		}

@@ -64,6 +64,25 @@ func SchemaVersion() int { return schemaVersion }
 // Fault has commits of what adds work, or of what does not, fail.
 func (s *Store) Fault(f func(adds bool) error) { s.fault = f }
 
+// RoomForChanges has commits of the writer fail for lack of room by which more than so many rows
+// change.
+func (s *Store) RoomForChanges(most int64) {
+	total := func() (n int64) {
+		_ = s.queue.writer.stmts.row("SELECT total_changes()", nil, &n)
+		return n
+	}
+	var before int64
+	_ = s.queue.writer.alone(func() error { before = total(); return nil })
+	s.fault = func(bool) error {
+		n := total()
+		changed := n - before
+		if before = n; changed > most {
+			return storage.ErrFull
+		}
+		return nil
+	}
+}
+
 // Begun is how many write transactions have begun.
 func (s *Store) Begun() int64 { return s.turn.transactions.Load() }
 

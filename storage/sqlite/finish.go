@@ -55,6 +55,7 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep
 	if !found {
 		return t.endIfCancelling(at, f, keep)
 	}
+	t.store.marks.brings(r.Lane, int64(f.Bytes()))
 	if f.Outcome == storage.OutcomeReturned {
 		if err := t.giveBack(r.Lane); err != nil {
 			return 0, err
@@ -109,6 +110,7 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 		}
 		gone = r.facts
 	}
+	t.store.marks.brings(gone.Lane, int64(f.Bytes()))
 	if err := t.blame(&gone, f.Cause, e); err != nil {
 		return 0, err
 	}

@@ -27,6 +27,9 @@ func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, f storage.F
 	l := f.Lease
 	err = s.inside(ctx, in, 1+len(f.Then), false, func(t *tx) (err error) { // one key, so that the commit is watched
 		t.groups.at = t.seen(now)
+		if err := s.endInTx(t, in, l, f.Bytes()); err != nil {
+			return err
+		}
 		if r, err = t.look(l); err == nil && r == storage.Applied {
 			r, err = t.finish(now, &f, &keep)
 		}
@@ -124,6 +127,7 @@ func (s *Store) LookTx(ctx context.Context, in any, l storage.Lease) (r storage.
 			return err
 		}
 		if own := s.own.Load(); own != nil && own.tx == in {
+			own.ends = true // or so it is to
 			err = s.readOwn(ctx, own, look)
 		} else {
 			err = s.inside(ctx, in, 0, false, look)

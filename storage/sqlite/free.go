@@ -1,9 +1,10 @@
 package sqlite
 
 import (
+	"container/heap"
+	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,7 @@ const (
 	// run, and, apart, those that are dead.
 	sqlCountLive = `SELECT COALESCE(SUM(n) FILTER (WHERE id % 32 <> 6), 0) + (SELECT COUNT(*) FROM main.errand_job WHERE state = 3),
 COALESCE(SUM(n) FILTER (WHERE id % 32 = 6), 0) FROM main.errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 6, 7)`
-	sqlCountRunning = `SELECT COUNT(*) FROM main.errand_job WHERE state = 3`
+	sqlCountRunning = `SELECT lane, COUNT(*) FROM main.errand_job WHERE state = 3 GROUP BY lane`
 
 	// freeEvery is how often free space is read for [storage.SettingMinFree].
 	freeEvery = time.Second
@@ -42,12 +43,19 @@ COALESCE(SUM(n) FILTER (WHERE id % 32 = 6), 0) FROM main.errand_number WHERE id 
 	// 36 to 62 bytes were needed, and 410 for args of 1,000 bytes.
 	keptPerJob = 50
 	maxPerJob  = 480
-	// perLease is what the outcome of one job may take, of the log and the database
-	// together. Those of 200 jobs that had failed, each on pages of its own, took 9 KB
-	// each; but on a busy machine each may have a commit of its own, of up to a dozen
+	// perLease is what the outcome of one job may take that brings nothing, of the log and
+	// the database together. Those of 200 jobs that had failed, each on pages of its own, took
+	// 9 KB each; but on a busy machine each may have a commit of its own, of up to a dozen
 	// pages. roomAgain is when to ask for more after none could be leased for that.
 	perLease  = 64 << 10
 	roomAgain = 100 * time.Millisecond
+	tellRoom  = time.Minute
+	// What an outcome brings beside is a result, jobs that follow, or rows of the application.
+	// Of a lane the most counts that one has brought lately, from leastBrought up to
+	// mostBrought, the most that an outcome can bring without rows: after broughtFor half of it, then a quarter.
+	leastBrought = 2 << 10
+	mostBrought  = 5 << 18
+	broughtFor   = time.Minute
 )
 
 // marks is what a Store knows of how full its disk is.
@@ -56,9 +64,42 @@ type marks struct {
 	cut   atomic.Bool  // jobs wait for the room that the log has
 	blind atomic.Int64 // work that the application has added since free space was read
 
-	mu   sync.Mutex
-	most int64 // jobs that had not ended, or were dead, when next was the key of the next job
-	next int64
+	mu      sync.Mutex
+	most    int64 // jobs that had not ended, or were dead, when next was the key of the next job
+	next    int64
+	brought map[int64]brought // by lane
+	told    time.Time         // when it was logged last that jobs wait for room
+}
+
+// brought is what an outcome has brought.
+type brought struct {
+	bytes int64
+	at    time.Time
+}
+
+// now returns how much of it still counts.
+func (b brought) now() int64 {
+	bytes := b.bytes >> min(time.Since(b.at)/broughtFor, 62)
+	if bytes < leastBrought {
+		return 0
+	}
+	return bytes
+}
+
+// brings notes what an outcome of a lane has brought, or was to bring, while the disk is
+// nearly full.
+func (m *marks) brings(lane, bytes int64) {
+	if bytes < leastBrought || !m.low.Load() {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.brought == nil {
+		m.brought = map[int64]brought{}
+	}
+	if bytes = min(bytes, mostBrought); bytes >= m.brought[lane].now() {
+		m.brought[lane] = brought{bytes, time.Now()}
+	}
 }
 
 // freeSpace returns how many bytes can still be written beside a path, and false
@@ -72,8 +113,24 @@ func (s *Store) measure() {
 	s.marks.blind.Store(0)
 }
 
+// bringing is brings for a job that runs.
+func (t *tx) bringing(l storage.Lease, bytes int) error {
+	m := &t.store.marks
+	if bytes < leastBrought || !m.low.Load() {
+		return nil
+	}
+	var lane, options int64
+	err := t.row(sqlLaneOfJob, []any{l.Key}, &lane, &options)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	m.brings(lane, int64(bytes))
+	return err
+}
+
 // space is the room that there is for a transaction.
 type space struct {
+	pages int64 // bytes that the transaction has yet to write to the log
 	free  int64 // bytes that can still be written
 	log   int64 // bytes that the log has
 	grows int64 // bytes by which a checkpoint will make the database grow
@@ -112,6 +169,27 @@ func (r *space) takes(bytes int64) {
 // room that the database lacks: then no page can be moved, and soon no job be finished.
 func (r *space) left() int64 { return r.free + min(r.log, logRoom) - 2*r.grows - logRoom }
 
+// fits reports whether the transaction can be written, and the log be moved then whatever comes,
+// with so many bytes left beside. With each commit for which that holds it holds that the database can grow by
+// all that is in the log: else the log could never be moved, and would keep the room for itself.
+func (r *space) fits(beside int64) bool { return 2*r.grows+r.pages+beside <= r.free }
+
+// ends reports whether a transaction fits that ends work, or keeps it. One by which the database
+// grows leaves the room to write another one like it: what is free inside the database is no
+// room for the log.
+func (r *space) ends() bool {
+	if r.grows == 0 {
+		return r.fits(0)
+	}
+	return r.fits(max(leastInTransit, r.pages))
+}
+
+// errFull is what a transaction returns that does not fit.
+func (r *space) errFull() error {
+	return fmt.Errorf("%w: %d bytes are free, up to %d are needed for %d bytes to be written, and the log to be moved: make room on the disk, or delete jobs that have ended",
+		storage.ErrFull, r.free, 2*r.grows+r.pages+max(leastInTransit, r.pages), r.pages)
+}
+
 // kept returns how many bytes so many jobs need until they have ended.
 func (r *space) kept(live int64) int64 {
 	transit := (r.free + r.log + r.spare + r.used) / inTransit
@@ -126,7 +204,7 @@ func (s *Store) mayAdd(db execer, r *space, next int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left := r.left()
-	enough := func(live int64) bool { return left >= 0 && left+r.spare >= r.kept(live) }
+	enough := func(live int64) bool { return left >= 0 && left+r.spare >= r.kept(live) && r.fits(0) }
 	// Since they were counted, jobs may have ended, and any process may have redriven dead ones.
 	if m.next > 0 && enough(m.most+max(0, next-m.next)) {
 		return nil
@@ -157,85 +235,227 @@ func (s *Store) mayAddOne(t *tx, low bool) error {
 	return s.mayAdd(t, &r, t.meta.nextJob+1)
 }
 
-// mayLease returns [storage.ErrFull] for a transaction that leases jobs if they may not
-// find the room to end. While the ballast is given up half of its room has to be there.
+// mayLease returns [storage.ErrFull] for a transaction that leases jobs if the log has no room
+// for their outcomes. While the ballast is given up nothing else can make room: then a single one will do.
 func (s *Store) mayLease(r *space) error {
-	needs := int64(0)
-	if s.ballast.gone.Load() {
-		needs = s.ballast.size / 2
-	}
-	if r.left() >= 0 && r.free+r.spare-2*r.grows >= needs {
+	if r.left() >= 0 && r.fits(0) || (s.ballast.gone.Load() || s.ballast.size == 0) && r.fits(perLease) {
 		return nil
 	}
 	return fmt.Errorf("%w: %d bytes are free, up to %d are needed to lease jobs: make room on the disk",
-		storage.ErrFull, r.free, max(r.free-r.left(), needs+2*r.grows-r.spare))
+		storage.ErrFull, r.free, max(r.free-r.left(), 2*r.grows+r.pages+perLease))
 }
 
-// roomFor returns how many jobs may be leased, so that those which run then have room to end:
-// their outcomes may come all at once. If none runs that is one at least.
-func (t *tx) roomFor() (int, error) {
+// leaseRoom is the room for the outcomes of jobs that are to be leased; nil: for those of any.
+type leaseRoom struct {
+	*marks
+	log   int64 // bytes of the log and the database, for what each outcome takes
+	all   int64 // the same, with what is free in the database, for what outcomes bring
+	left  int64 // bytes that are free for the database and the log
+	spare int64 // bytes that are free in the database
+	idle  bool  // no job runs: there is room for one
+	short bool  // jobs were left for lack of room
+}
+
+// roomFor returns the room for the outcomes of jobs that are to be leased, so that those which
+// run then have room to end: their outcomes may come all at once. Half of the ballast is room
+// for them.
+func (t *tx) roomFor() (*leaseRoom, error) {
 	s := t.store
 	if !s.marks.low.Load() {
-		return math.MaxInt, nil
+		return nil, nil
 	}
 	r, ok, err := s.space(t)
 	if err != nil || !ok {
-		return math.MaxInt, err
+		return nil, err
 	}
-	room := r.free - 2*r.grows // the log cannot begin anew while somebody reads from it
-	if !s.ballast.gone.Load() {
-		room += s.ballast.size
+	left := r.free - 2*r.grows // the log cannot begin anew while somebody reads from it
+	m := &leaseRoom{marks: &s.marks, log: left, all: left + r.spare - leastInTransit, left: left, spare: r.spare, idle: true}
+	if s.ballast.gone.Load() {
+		m.log = min(left, left+r.spare-s.ballast.size/2)
+	} else {
+		m.log += s.ballast.size / 2
 	}
-	var runs int64
-	if err := t.row(sqlCountRunning, nil, &runs); err != nil {
-		return 0, err
+	var lane, n int64
+	err = t.each(sqlCountRunning, nil, []any{&lane, &n}, func() {
+		b := m.of(lane)
+		m.log, m.all, m.idle = m.log-n*(perLease+b), m.all-n*2*b, false
+	})
+	return m, err
+}
+
+// of returns what outcomes of a lane bring.
+func (m *leaseRoom) of(lane int64) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.brought[lane].now()
+}
+
+// none reports whether there is no room for any job.
+func (m *leaseRoom) none() bool { return m != nil && m.log < perLease && !m.idle }
+
+// has reports whether there is room for a job of a lane.
+func (m *leaseRoom) has(lane int64) bool {
+	if m == nil {
+		return true
 	}
-	most := max(room/perLease-runs, 0)
-	if runs == 0 {
-		most = max(most, 1)
+	b := m.of(lane)
+	ok := m.log >= perLease+b && (b == 0 || m.all >= 2*b)
+	if m.idle && !ok { // a single one can have all the room that there is, see space.ends
+		ok = b == 0 || m.left >= perLease+b && (m.spare >= 2*b || m.left >= perLease+leastInTransit+4*b)
 	}
-	return int(most), nil
+	m.short = m.short || !ok
+	return ok
+}
+
+// takes is has, and counts the job if there is room.
+func (m *leaseRoom) takes(lane int64) bool {
+	if m == nil {
+		return true
+	}
+	ok := m.has(lane)
+	if ok {
+		b := m.of(lane)
+		m.log, m.all, m.idle = m.log-perLease-b, m.all-2*b, false
+	}
+	return ok
+}
+
+// passOver passes over a lane for which there is no room, until the lineup is put back.
+func (m *leaseRoom) passOver(l *lineup, b *berth) {
+	heap.Remove(b.group, b.at)
+	l.passed.berths = append(l.passed.berths, b)
 }
 
 // leaseBounded is lease, of no more jobs than there is room for. If there may be others
 // they are kept back for a moment.
 func (t *tx) leaseBounded(x *storage.Exchange, at, until int64, late *tooLate, bytes int) (out []storage.Leased, kept int64, err error) {
-	most, err := t.roomFor()
+	room, err := t.roomFor()
 	if err != nil {
 		return nil, 0, err
 	}
-	if most == 0 && x.Wanted() > 0 {
-		t.store.marks.cut.Store(true)
-		return nil, at + roomAgain.Microseconds(), nil
+	if !room.none() {
+		out, kept, err = t.lease(x, at, until, late, bytes, room)
+	} else if x.Wanted() > 0 {
+		room.short = true
 	}
-	return t.lease(x, at, until, late, allowance{bytes, most})
+	if err == nil && room != nil && room.short && len(out) == 0 {
+		room.tell(t.store)
+		t.store.marks.cut.Store(true)
+		kept = at + roomAgain.Microseconds()
+	}
+	return out, kept, err
+}
+
+// tell logs, once a minute, that jobs wait for room, and none runs by whose end there would be any.
+func (m *leaseRoom) tell(s *Store) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); m.idle && now.Sub(m.told) >= tellRoom {
+		m.told = now
+		s.opts.Logger.Error("errand: the disk is full: jobs wait until there is room for their outcomes: delete jobs that have ended, or make room on the disk",
+			"file", s.path, "bytes", m.left)
+	}
 }
 
 // reserve returns [storage.ErrFull] if a transaction would take room that is kept for
 // others: jobs can be leased when none can be added, and what ends work has all the
-// room there is.
+// room with which the log can be moved.
 func (w *writer) reserve(t *tx, batch []*request) error {
-	if !slices.ContainsFunc(batch, (*request).begins) {
-		return nil
-	}
 	work := 0
 	for _, r := range batch {
 		work += r.work
 	}
-	if !w.marks.low.Load() && work <= 2*maxWork {
+	if !w.marks.low.Load() && w.marks.blind.Add(int64(work)) <= 2*maxWork {
 		return nil
 	}
-	if w.measure(); !w.marks.low.Load() && work <= 2*maxWork {
+	if w.measure(); !w.marks.low.Load() {
 		return nil
 	}
 	r, ok, err := w.space(t)
+	if err == nil && ok {
+		r.pages, err = t.stmts.dirty()
+	}
 	switch {
 	case err != nil || !ok:
 		return err
 	case slices.ContainsFunc(batch, (*request).adds):
 		return w.mayAdd(t, &r, t.meta.nextJob)
+	case slices.ContainsFunc(batch, (*request).begins):
+		return w.mayLease(&r)
+	case !r.ends():
+		return r.errFull()
 	}
-	return w.mayLease(&r)
+	return nil
+}
+
+// mayCommit returns [storage.ErrFull] for a transaction of Tx if the disk is nearly full and the
+// log could not be moved after it. One that ends or keeps work may use the room of the ballast.
+func (s *Store) mayCommit(own *ownTx, app *statements, now time.Time) error {
+	if now.Sub(s.told) >= tellEach || s.marks.low.Load() {
+		s.measure()
+	}
+	if !s.marks.low.Load() {
+		return nil
+	}
+	return app.hold(func() error {
+		r, ok, err := s.space(app)
+		if err == nil && ok {
+			r.pages, err = app.dirty()
+		}
+		if err != nil || !ok || r.pages == 0 {
+			return translate(err)
+		}
+		if !own.ends {
+			if r.fits(0) {
+				return nil
+			}
+			return r.errFull()
+		}
+		s.marks.brings(own.lane, r.pages)
+		return s.mayEnd(&r)
+	})
+}
+
+// mayEnd returns [storage.ErrFull] for what ends or keeps work in a transaction of the application,
+// if there is no room for it with that of the ballast either.
+func (s *Store) mayEnd(r *space) error {
+	if !r.ends() {
+		s.ballast.release()
+		r.free, _ = freeSpace(s.path)
+	}
+	if !r.ends() {
+		return r.errFull()
+	}
+	return nil
+}
+
+// endInTx notes that a transaction of the application ends a job, or keeps where that has got to,
+// and what it brings. One of the application's own is refused here if there is no room: of its
+// commit nobody hears before.
+func (s *Store) endInTx(t *tx, in any, l storage.Lease, bytes int) error {
+	own := s.own.Load()
+	mine := own != nil && own.tx == in
+	if mine {
+		own.ends = true
+	}
+	if !s.marks.low.Load() {
+		return nil
+	}
+	if mine {
+		var options int64
+		err := t.row(sqlLaneOfJob, []any{l.Key}, &own.lane, &options)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+		return err
+	}
+	r, ok, err := s.space(t)
+	if err != nil || !ok {
+		return err
+	}
+	r.pages = int64(bytes)
+	r.takes(r.pages)
+	return s.mayEnd(&r)
 }
 
 // reserveInTx is reserve for so much work in a transaction of the application, before it
@@ -252,7 +472,8 @@ func (s *Store) reserveInTx(t *tx, work int) (refused, err error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	r.takes(int64(work) * jobBytes)
+	r.pages = int64(work) * jobBytes
+	r.takes(r.pages)
 	if err = s.mayAdd(t, &r, t.meta.nextJob); errors.Is(err, storage.ErrFull) {
 		s.queue.tell() // to move the log
 		return err, nil

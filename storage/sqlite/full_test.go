@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,7 +198,8 @@ func TestFull_TxGoesOn(t *testing.T) {
 	ctx := context.Background()
 	insert := func(tx *sql.Tx) error { _, err := tx.ExecContext(ctx, "INSERT INTO mine VALUES (1)"); return err }
 	enqueueTx := func(tx *sql.Tx) error { _, err := s.EnqueueTx(ctx, tx, t0, one()); return err }
-	set(1 << 10)
+	set(400 << 10)
+	s.Deafen() // so that the log is moved when a transaction has found no room
 	for range 2000 { // free space is read after so many jobs at the latest
 		if err := inTx(ctx, s, enqueueTx); err != nil {
 			break
@@ -316,7 +319,15 @@ func TestFull_LogIsCutForTheBallast(t *testing.T) {
 		s := d.open()
 		enqueue(t, s, "a", 1)
 		leased := lease(t, s, 1, "a")
-		big(t, s, 100) // a log of more than 2 MB
+		big(t, s, 100)                    // a log of more than 2 MB
+		reads, err := s.Reading().Begin() // so that it is not cut for what ends work
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		if err := reads.QueryRow("SELECT COUNT(*) FROM errand_job").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
 		s.Fault(func(bool) error {
 			if d.ballast() > 0 {
 				return storage.ErrFull
@@ -325,6 +336,9 @@ func TestFull_LogIsCutForTheBallast(t *testing.T) {
 		})
 		finish(t, s, leased...)
 		s.Fault(nil)
+		if err := reads.Rollback(); err != nil {
+			t.Fatal(err)
+		}
 		s.Rested()
 		log, err := os.Stat(d.path + "-wal")
 		if err != nil || log.Size() < 2*ballast {
@@ -412,6 +426,305 @@ func TestFull_LogIsRoomForLeases(t *testing.T) {
 		}
 		if leased == 0 {
 			t.Errorf("no job is leased, with %d bytes free", free())
+		}
+	})
+}
+
+// A step over many jobs for which there is no room is made in smaller ones, down to a single job.
+//
+//errand:shows a disk that jobs alone have filled
+func TestFull_SmallerSteps(t *testing.T) {
+	const n = 300
+	ctx, hour := context.Background(), t0.Add(time.Hour)
+	ended := func(t *testing.T, s *sqlite.Store, o storage.Outcome) {
+		x := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: time.Minute}}
+		for _, l := range lease(t, s, n, "a") {
+			f := storage.Finish{Lease: l.Lease, Outcome: o}
+			if o == storage.OutcomeDead {
+				f.Reason = storage.ReasonPermanent
+			}
+			x.Finish = append(x.Finish, f)
+		}
+		if _, err := s.Exchange(ctx, t0, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later := func(j *storage.NewJob) { j.DueAt = t0.Add(time.Minute) }
+	all := func(t *testing.T, sel storage.Selection, do func(storage.Selection) (storage.Step, error)) {
+		for changed := 0; ; {
+			step, err := do(sel)
+			if changed += step.N; err != nil || step.Next == (storage.Position{}) {
+				if err != nil || changed != n {
+					t.Errorf("%d of %d: %v", changed, n, err)
+				}
+				return
+			}
+			sel.After, sel.Through = step.Next, step.Through
+		}
+	}
+	in := func(s storage.State) storage.Selection {
+		return storage.Selection{Filter: storage.Filter{States: []storage.State{s}}}
+	}
+	for name, c := range map[string]struct {
+		as   func(*storage.NewJob)
+		ends storage.Outcome
+		do   func(t *testing.T, s *sqlite.Store, ids []storage.ID)
+	}{
+		"Delete what is done": {ends: storage.OutcomeDone, do: func(t *testing.T, s *sqlite.Store, _ []storage.ID) {
+			all(t, in(storage.Done), func(sel storage.Selection) (storage.Step, error) { return s.Delete(ctx, sel) })
+		}},
+		"Delete dead letters by ID": {ends: storage.OutcomeDead, do: func(t *testing.T, s *sqlite.Store, ids []storage.ID) {
+			all(t, storage.Selection{IDs: ids}, func(sel storage.Selection) (storage.Step, error) { return s.Delete(ctx, sel) })
+		}},
+		"Redrive": {ends: storage.OutcomeDead, do: func(t *testing.T, s *sqlite.Store, _ []storage.ID) {
+			all(t, storage.Selection{}, func(sel storage.Selection) (storage.Step, error) { return s.Redrive(ctx, hour, sel, "") })
+		}},
+		"Cancel": {do: func(t *testing.T, s *sqlite.Store, _ []storage.ID) {
+			all(t, in(storage.Ready), func(sel storage.Selection) (storage.Step, error) {
+				return s.Change(ctx, hour, sel, storage.Edit{Cancel: &storage.Retention{Default: time.Hour}})
+			})
+		}},
+		"RunNow": {as: later, do: func(t *testing.T, s *sqlite.Store, ids []storage.ID) {
+			all(t, storage.Selection{IDs: ids}, func(sel storage.Selection) (storage.Step, error) {
+				return s.RunNow(ctx, t0, sel, storage.Waiting{First: true})
+			})
+		}},
+		"PurgeFinished": {ends: storage.OutcomeDone, do: func(t *testing.T, s *sqlite.Store, _ []storage.ID) {
+			purged := 0
+			for next := hour; !next.IsZero(); {
+				k, after, err := s.PurgeFinished(ctx, hour)
+				if err != nil {
+					t.Fatal(err)
+				}
+				purged, next = purged+k, after
+			}
+			if purged != n {
+				t.Errorf("%d are purged", purged)
+			}
+		}},
+		"expiry": {as: func(j *storage.NewJob) { j.StartWithin = time.Minute }, do: func(t *testing.T, s *sqlite.Store, _ []storage.ID) {
+			late := 0
+			for range n {
+				r, err := s.Exchange(ctx, hour, storage.Exchange{LeaseDuration: time.Minute, Wants: want(1, "a")})
+				if err != nil || len(r.Leased) > 0 {
+					t.Fatalf("%d leased: %v", len(r.Leased), err)
+				}
+				if late += len(r.Expired); len(r.Expired) == 0 || late == n {
+					break
+				}
+			}
+			if late != n {
+				t.Errorf("%d have expired", late)
+			}
+		}},
+		"due jobs": {as: later, do: func(t *testing.T, s *sqlite.Store, _ []storage.ID) {
+			leased := 0
+			for range n {
+				r, err := s.Exchange(ctx, hour, storage.Exchange{LeaseDuration: time.Minute, Wants: want(5, "a")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if leased += len(r.Leased); len(r.Leased) == 0 {
+					break
+				}
+			}
+			if leased != n {
+				t.Errorf("%d were leased", leased)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDB(t, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: 1 << 16}).open()
+			job := newJob("default", "a")
+			if c.as != nil {
+				c.as(&job)
+			}
+			out, err := s.Enqueue(ctx, t0, slices.Repeat([]storage.NewJob{job}, n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ids []storage.ID
+			for _, e := range out {
+				ids = append(ids, e.ID)
+			}
+			if c.ends != 0 {
+				ended(t, s, c.ends)
+			}
+			s.RoomForChanges(50)
+			c.do(t, s, ids)
+			s.Fault(nil)
+		})
+	}
+}
+
+// Requests that share a transaction for which there is no room go each by itself.
+func TestFull_RequestsApart(t *testing.T) {
+	const n = 40
+	s := newDB(t, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: 1 << 16}).open()
+	ids := enqueue(t, s, "a", n)
+	s.RoomForChanges(50)
+	release, errs := s.Stall(), make(chan error, n)
+	for _, e := range ids {
+		go func() {
+			_, err := s.Cancel(context.Background(), t0, e.ID, storage.Retention{Default: time.Hour})
+			errs <- err
+		}()
+	}
+	for s.Waiting() < n {
+		runtime.Gosched()
+	}
+	release()
+	for range n {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// moves reports whether the log could be moved, as the database would grow.
+func moves(t *testing.T, d *db, free int64) bool {
+	t.Helper()
+	app := appDB(t, "file:"+d.path)
+	var pages, size int64
+	if err := errors.Join(app.QueryRow("PRAGMA page_count").Scan(&pages), app.QueryRow("PRAGMA page_size").Scan(&size)); err != nil {
+		t.Fatal(err)
+	}
+	return pages*size-d.bytes() <= free
+}
+
+// What ends work, what an application writes with Tx, and Finish are refused before the log has more
+// than the database could take: so the log can be moved, and jobs run again once there is room inside.
+//
+//errand:shows a disk that jobs alone have filled
+func TestFull_LogCanBeMoved(t *testing.T) {
+	for _, way := range []string{"results", "jobs that follow", "Tx", "Finish"} {
+		t.Run(way, func(t *testing.T) {
+			dir := t.TempDir()
+			free, _ := sqlite.Disk(t, dir, 6<<20)
+			d := &db{t, dir + "/jobs.db", &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: 1 << 20}}
+			s, ctx := d.open(), context.Background()
+			enqueue(t, s, "a", 100)
+			if err := inTx(ctx, s, func(tx *sql.Tx) error {
+				_, err := tx.Exec("CREATE TABLE mine (n INTEGER PRIMARY KEY, pad BLOB)")
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			leased := lease(t, s, 100, "a")
+			refused, ended := 0, 0
+			insert := func(tx *sql.Tx) error {
+				_, err := tx.Exec("INSERT INTO mine (pad) VALUES (zeroblob(200000))")
+				return err
+			}
+			for _, l := range leased {
+				f := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}
+				keep := storage.Retention{Default: time.Hour}
+				var err error
+				switch way {
+				case "results":
+					f.Result = make([]byte, 200_000)
+				case "jobs that follow":
+					next := newJob("default", "b")
+					next.Args = bytes.Repeat([]byte("1"), 200_000)
+					f.Then = []storage.NewJob{next}
+				case "Tx":
+					err = inTx(ctx, s, insert)
+				case "Finish":
+					err = inTx(ctx, s, func(tx *sql.Tx) error {
+						if err := insert(tx); err != nil {
+							return err
+						}
+						_, _, err := s.FinishTx(ctx, tx, t0, f, keep, nil)
+						return err
+					})
+				}
+				if f.Result != nil || f.Then != nil {
+					_, err = s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{f}, Retention: keep})
+				}
+				switch {
+				case errors.Is(err, storage.ErrFull):
+					refused++
+				case err != nil:
+					t.Fatal(err)
+				default:
+					ended++
+				}
+				if !moves(t, d, free()) {
+					t.Fatalf("after %d the log cannot be moved, with %d bytes free", ended, free())
+				}
+			}
+			if refused == 0 || ended == 0 {
+				t.Errorf("%d were written, %d refused", ended, refused)
+			}
+			t.Logf("%d were written, %d refused, %d bytes are free", ended, refused, free())
+		})
+	}
+}
+
+// EnqueueTx is refused when it is called if the log has no room for its job, though the database has.
+func TestFull_EnqueueTxAtTheCall(t *testing.T) {
+	s := newDB(t, &sqlite.Options{SingleProcess: true, Ballast: -1}).open()
+	big(t, s, 300) // of which 6 MB are free then
+	s.Rested()
+	sqlite.FreeSpace(t, 800<<10)
+	job := newJob("default", "a")
+	job.Args = make([]byte, 1<<20)
+	err := inTx(context.Background(), s, func(tx *sql.Tx) error {
+		for range 5 { // free space is read when it is a few MiB
+			if _, err := s.EnqueueTx(context.Background(), tx, t0, []storage.NewJob{job}); err != nil {
+				if !errors.Is(err, storage.ErrFull) {
+					t.Error(err)
+				}
+				return nil
+			}
+		}
+		t.Error("5 jobs of 1 MiB were taken in with 800 KiB free")
+		return nil
+	})
+	if err != nil && !errors.Is(err, storage.ErrFull) {
+		t.Error(err)
+	}
+}
+
+// Jobs are leased as far as there is room for what those of their lane have brought lately. Those of
+// other lanes, and later ones, do not wait behind them.
+//
+//errand:shows a disk that jobs alone have filled
+func TestFull_RoomForWhatIsBrought(t *testing.T) {
+	dir := t.TempDir()
+	sqlite.FreeSpace(t, 2<<20)
+	synctest.Test(t, func(t *testing.T) {
+		d := &db{t, dir + "/jobs.db", &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: 1 << 16}}
+		s, ctx := d.open(), context.Background()
+		enqueue(t, s, "large", 20)
+		enqueue(t, s, "small", 40)
+		first := lease(t, s, 1, "large")
+		f := storage.Finish{Lease: first[0].Lease, Outcome: storage.OutcomeDone, Result: make([]byte, 300_000)}
+		if _, err := s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{f}, Retention: storage.Retention{Default: time.Hour}}); err != nil {
+			t.Fatal(err)
+		}
+		leases := func() map[string]int {
+			r, err := s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Minute, Wants: want(60, "large", "small")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]int{}
+			for _, l := range r.Leased {
+				got[l.Kind]++
+			}
+			finish(t, s, r.Leased...)
+			return got
+		}
+		if got := leases(); got["large"] == 0 || got["large"] > 4 || got["small"] == 0 {
+			t.Errorf("leased were %v", got)
+		}
+		sqlite.FreeSpace(t, 700<<10)
+		if got := leases(); got["large"] != 0 || got["small"] == 0 {
+			t.Errorf("without room for a large one leased were %v", got)
+		}
+		time.Sleep(10 * time.Minute) // what was brought counts no longer
+		if got := leases(); got["large"] == 0 {
+			t.Errorf("after a while leased were %v", got)
 		}
 	})
 }

@@ -223,7 +223,7 @@ func (t *tx) leaseTo(o *offer, now time.Time) ([]storage.Leased, error) {
 		return nil, nil
 	}
 	x := storage.Exchange{LeaseDuration: o.lease, Wants: []storage.Want{want}}
-	out, err := t.exchange(now, &x, false)
+	out, err := t.exchange(now, &x, 0)
 	h.jobs = append(h.jobs, out.Leased...)
 	return out.Leased, err
 }

@@ -47,8 +47,11 @@ RETURNING state, due_at`
 	// Limits are no parameters: SQLite plans by their value, and would prepare the statement
 	// again each time it is bound. One that differs from call to call is an expression, as
 	// ?2 + 0. The order in which rows are updated and returned does not matter.
-	sqlPromote = `UPDATE main.errand_job SET state = 2 WHERE id IN
-(SELECT id FROM main.errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000)
+	sqlPromote    = sqlMakeReady + `1000)` + sqlMadeReady
+	sqlPromoteFew = sqlMakeReady + `?2 + 0)` + sqlMadeReady
+	sqlMakeReady  = `UPDATE main.errand_job SET state = 2 WHERE id IN
+(SELECT id FROM main.errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT `
+	sqlMadeReady = `
 RETURNING CASE WHEN options & 1 THEN -id ELSE lane END`
 
 	sqlDropJob = `DELETE FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`

@@ -569,9 +569,9 @@ func (h *head) highest() int {
 }
 
 // merge reads the first lanes of a lineup side by side and returns the first jobs
-// that are wanted and have tokens, until it is called again, how many more each want has
-// room for, and when others will have tokens. The lineup is afterwards as if they were leased.
-func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens) (out []jobRow, left []int, token int64, err error) {
+// that are wanted and have tokens and room, until it is called again, how many more each want has
+// place for, and when others will have tokens. The lineup is afterwards as if they were leased.
+func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens, room *leaseRoom) (out []jobRow, left []int, token int64, err error) {
 	clear(s.merged)
 	out = s.merged[:0]
 	left, n := s.toLease(wants)
@@ -601,6 +601,11 @@ func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens) (out []jo
 			at := b.head
 			if at == nil {
 				at = m.visit(b)
+			} else if !room.has(b.lane) {
+				if room.passOver(l, b); room.none() {
+					break
+				}
+				continue
 			} else {
 				if fits, err := c.fits(want, &at.jobs[at.next]); err != nil || !fits {
 					if err != nil {
@@ -615,6 +620,7 @@ func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens) (out []jo
 					out[len(out)-1].leads = want + 1
 				}
 				at.taken++
+				room.takes(b.lane)
 				l.took(b)
 				if err := k.pick(b); err != nil {
 					return err

@@ -158,7 +158,7 @@ func (t *tx) publish(now time.Time, publications []storage.Publication) (out []s
 	if err := t.flushMessages(); err != nil { // of which the last job has gone
 		return nil, nil, err
 	}
-	return out, nil, t.purgeMessages(p.at) // or where nothing is purged they would stay
+	return out, nil, t.purgeMessages(p.at, stepLimit) // or where nothing is purged they would stay
 }
 
 func (p *publisher) one(pub *storage.Publication) (r storage.PublishResult, err error) {
@@ -329,11 +329,11 @@ func (t *tx) dropMessage(message int64) error {
 }
 
 // purgeMessages deletes messages whose time is over.
-func (t *tx) purgeMessages(at int64) error {
+func (t *tx) purgeMessages(at int64, step int) error {
 	var over []int64
 	var message int64
 	err := t.each(sqlOver, []any{at}, []any{&message}, func() { over = append(over, message) })
-	for i := 0; err == nil && i < len(over); i++ {
+	for i := 0; err == nil && i < min(len(over), step); i++ {
 		err = t.dropMessage(over[i])
 	}
 	return err

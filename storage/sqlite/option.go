@@ -210,6 +210,9 @@ func (s *Store) Checkpoint(ctx context.Context, c storage.Checkpoint) (r storage
 // CheckpointTx implements [storage.TxEnqueuer].
 func (s *Store) CheckpointTx(ctx context.Context, in any, c storage.Checkpoint) (r storage.ItemResult, err error) {
 	err = s.inside(ctx, in, 0, false, func(t *tx) error {
+		if err := s.endInTx(t, in, c.Lease, len(c.Data)); err != nil {
+			return err
+		}
 		if r, err = t.checkpoint(&c); err == nil && r != storage.Applied {
 			err = errNotEnded
 		}
@@ -224,6 +227,9 @@ func (t *tx) checkpoint(c *storage.Checkpoint) (storage.ItemResult, error) {
 	var was checkpointed
 	if r, err := t.standing(c.Lease, &was); err != nil || r != storage.Applied {
 		return r, err
+	}
+	if err := t.bringing(c.Lease, len(c.Data)); err != nil {
+		return 0, err
 	}
 	keep, resets := was.crashes == 0 || was.resets >= storage.CheckpointResets || bytes.Equal(was.data, c.Data), was.resets
 	if !keep {

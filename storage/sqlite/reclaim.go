@@ -120,10 +120,16 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 		return nil, err
 	}
 	var out []storage.Reclaimed
-	err = s.submit(ctx, &request{ends: true, urgent: true, work: len(found), run: func(t *tx) (err error) {
+	r := &request{ends: true, urgent: true, work: len(found), step: len(found)}
+	r.run = func(t *tx) (err error) {
+		if r.step < len(found) { // those who are gone hold the others still
+			out, err = t.reclaim(now, lease, found[:r.step], nil)
+			return err
+		}
 		out, err = t.reclaim(now, lease, found, gone)
 		return err
-	}})
+	}
+	err = s.submit(ctx, r)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func TestRegroup_OncePerCall(t *testing.T) {
 		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}
 	got = counted(func(t *tx) error {
-		_, err := t.exchange(now, &x, true)
+		_, err := t.exchange(now, &x, promoteStep)
 		return err
 	})
 	if got[sqlTally] != 1 || got[sqlGroupHeads] != 0 || got[sqlLetIn] != n {

@@ -134,7 +134,7 @@ func (b *ballast) missing() bool {
 	if !b.due() {
 		return true
 	}
-	if b.back(0) {
+	if b.back(0, 0) {
 		return false
 	}
 	b.mu.Lock()
@@ -155,11 +155,11 @@ func (b *ballast) due() bool {
 }
 
 // back writes the ballast that was given up, and reports whether there was room for it
-// and for the log.
-func (b *ballast) back(spare int64) bool {
+// and for the log, which needs so many bytes to be moved.
+func (b *ballast) back(moves, spare int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.fill(logRoom+roomBlock, spare) != nil {
+	if b.fill(moves+logRoom+roomBlock, spare) != nil {
 		return false
 	}
 	if b.gone.Swap(false) {
@@ -201,6 +201,9 @@ func (b *ballast) errGone() error {
 // adds reports whether r adds work. What leases adds none: that jobs run is what makes
 // room in the end.
 func (r *request) adds() bool { return !r.ends && !r.leases }
+
+// leasing reports whether r has work begin.
+func (r *request) leasing() bool { return !r.ends && r.leases }
 
 // begins reports whether r adds work, or has work begin.
 func (r *request) begins() bool { return !r.ends }
@@ -248,48 +251,52 @@ func (w *writer) refill() {
 // enough.
 func (w *writer) restore() {
 	w.log.cut(0)
-	p := pages{}
-	_ = p.read(w.stmts) // without it no page counts as free
-	w.ballast.back(p.free * p.size)
+	r, _, _ := w.space(w.stmts) // without it no page counts as free
+	w.ballast.back(2*r.grows, r.spare)
 }
 
 // retryWithoutRoom returns the requests of a batch to try again after there was no
-// room for it. All others are answered with err. The batch is tried, in this order:
+// room for it, and those to try by themselves after that. All others are answered with err. The
+// batch is tried, in this order:
 //   - with the log moved into the database, and cut;
-//   - without the requests that add work;
+//   - without the requests that add work, but for steps that can be smaller;
+//   - with half a step, if it is a single request;
 //   - with the room of the ballast for those that lease, if no job runs: then the
 //     ballast has nobody to keep its room for, and nothing else would make any;
-//   - without those that lease;
-//   - with the room of the ballast for those that end work.
-func (w *writer) retryWithoutRoom(batch []*request, err error, tried *tries) []*request {
-	n := len(batch)
-	if slices.ContainsFunc(batch, (*request).begins) && !tried.cut {
+//   - with the room of the ballast for those that end work;
+//   - in two halves.
+func (w *writer) retryWithoutRoom(batch []*request, err error, tried *tries) (again, rest []*request) {
+	if !tried.cut {
 		tried.cut = true
-		if w.log.cut(logRoom) {
-			return batch
+		limit := int64(logRoom)
+		if !slices.ContainsFunc(batch, (*request).begins) {
+			limit = 0
+		}
+		if w.log.cut(limit) {
+			return batch, nil
 		}
 	}
-	left := refuse(batch, err, (*request).adds)
+	n := len(batch)
+	left := refuse(batch, err, func(r *request) bool { return r.adds() && r.step <= 1 })
 	if len(left) < n || len(left) == 0 {
-		return left
+		return left, nil
 	}
-	leases := slices.ContainsFunc(left, (*request).begins)
-	if !tried.ballast && !leases {
+	if n == 1 && left[0].step > 1 {
+		left[0].step /= 2
+		tried.cut = false
+		return left, nil
+	}
+	adds, leases := slices.ContainsFunc(left, (*request).adds), slices.ContainsFunc(left, (*request).leasing)
+	if !tried.ballast && !adds && (!leases || w.nothingRuns()) {
 		tried.ballast = true
 		w.ballast.release()
-		w.log.makeRoom()
-		return left
+		w.log.cut(0)
+		return left, nil
 	}
-	if !tried.ballast && w.nothingRuns() {
-		tried.ballast = true
-		w.ballast.release()
-		w.restore()
-		return left
+	if n > 1 {
+		return left[: n/2 : n/2], left[n/2:]
 	}
-	if leases {
-		return refuse(left, err, (*request).begins)
-	}
-	return refuse(left, err, func(*request) bool { return true })
+	return refuse(left, err, func(*request) bool { return true }), nil
 }
 
 // tries is what was done to make room for a batch.

@@ -320,6 +320,28 @@ func (s *statements) finalize() error {
 	return nil
 }
 
+// cacheBase is more than what SQLite's cache takes when no page of a transaction is in it: the
+// first page of the file, and room for one.
+const cacheBase = 10 << 10
+
+// dirty returns about how many bytes of the transaction under way are not in the log yet: those
+// that stay in the cache when it lets go of what it can read again. One page may go unseen.
+func (s *statements) dirty() (bytes int64, err error) {
+	err = s.hold(func() error {
+		if err := s.plain("PRAGMA shrink_memory"); err != nil {
+			return err
+		}
+		c, ok := s.raw.(sqlite.DBStatus)
+		if !ok {
+			return fmt.Errorf("errand: connection %T does not tell how large its cache is", s.raw)
+		}
+		used, _, err := c.Status(sqlite.DBStatusCacheUsed, false)
+		bytes = max(0, int64(used)-cacheBase)
+		return err
+	})
+	return bytes, err
+}
+
 // known are the counters as of the last transaction of a connection.
 type known struct {
 	ok      bool

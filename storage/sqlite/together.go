@@ -86,16 +86,12 @@ type granting struct {
 	out   []storage.Leased
 	first int // of out, in stmts.leased
 	at    int64
-	allowance
-	cut bool // jobs that are wanted were left, as there is no room for more
+	bytes int // were leased, of at most [storage.LeaseBytes]
+	room  *leaseRoom
 }
 
-// allowance is how many bytes were leased, of at most [storage.LeaseBytes], and how many jobs
-// may be, see tx.roomFor.
-type allowance struct{ bytes, most int }
-
 // full reports whether no further job may be leased.
-func (g *granting) full() bool { return g.bytes >= storage.LeaseBytes || len(g.out) >= g.most }
+func (g *granting) full() bool { return g.bytes >= storage.LeaseBytes }
 
 // leaseAll leases the jobs of rows, up to [storage.LeaseBytes], and what they bring. left
 // is what each want has room for.
@@ -111,7 +107,6 @@ func (g *granting) leaseAll(x *storage.Exchange, rows []jobRow, left []int, k *t
 			return err
 		}
 		if g.full() && i+1 < len(rows) {
-			g.cut = g.bytes < storage.LeaseBytes
 			g.stmts.lineups.forget() // of which the rest was taken
 			break
 		}
@@ -154,6 +149,9 @@ func (g *granting) bring(x *storage.Exchange, head *jobRow, left *int, k *tokens
 		}
 		if err != nil || r.Lane != head.Lane || r.Crashes > 0 || r.Delay >= 0 && r.DueAt > g.at {
 			return err
+		}
+		if !g.room.takes(r.Lane) {
+			return nil
 		}
 		over, err := g.endIfOver(&r, x, g.at, nil)
 		if err != nil || over {

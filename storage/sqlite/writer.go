@@ -47,10 +47,13 @@ type request struct {
 	// and jobs wait to start.
 	urgent bool
 	leases bool // run leases jobs that are ready
-	last   bool // no request comes after it: the Store is being closed
-	work   int  // about how many jobs run writes
-	state  atomic.Int32
-	done   chan error
+	// step, if not 0, is how many jobs run changes at most beside those that it was given. It
+	// is halved while there is no room for as many.
+	step  int
+	last  bool // no request comes after it: the Store is being closed
+	work  int  // about how many jobs run writes
+	state atomic.Int32
+	done  chan error
 }
 
 const (
@@ -425,11 +428,21 @@ func (w *writer) serve(ctx context.Context, batch []*request) {
 			return
 		}
 	}
-	batch, tried := w.admit(batch), tries{}
+	w.commit(ctx, w.admit(batch))
+}
+
+// commit answers every request of batch, from one transaction or several.
+func (w *writer) commit(ctx context.Context, batch []*request) {
+	tried := tries{}
 	for len(batch) > 0 {
 		culprit, err := w.transact(ctx, &batch)
 		if culprit < 0 && errors.Is(err, storage.ErrFull) {
-			batch = w.retryWithoutRoom(batch, err, &tried)
+			var rest []*request
+			batch, rest = w.retryWithoutRoom(batch, err, &tried)
+			if len(rest) > 0 {
+				w.commit(ctx, batch)
+				batch, tried = rest, tries{}
+			}
 			continue
 		}
 		if culprit < 0 {
