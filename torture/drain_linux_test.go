@@ -187,12 +187,12 @@ func (d *drainer) wait(ctx context.Context) (string, error) {
 		}
 		ends, err := d.ends(ctx)
 		if err != nil {
-			return "", err
+			return "", unlessStopped(ctx, err)
 		}
 		left, err := d.left(ctx)
 		switch {
 		case err != nil:
-			return "", err
+			return "", unlessStopped(ctx, err)
 		case left == 0:
 			return d.verdict(ctx, ends)
 		case ends != was:
@@ -209,6 +209,14 @@ func (d *drainer) wait(ctx context.Context) (string, error) {
 			}
 		}
 	}
+}
+
+// unlessStopped returns err, unless the program was asked to end.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // ends returns how many jobs have ended.
