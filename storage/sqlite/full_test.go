@@ -199,7 +199,7 @@ func TestFull_TxGoesOn(t *testing.T) {
 	insert := func(tx *sql.Tx) error { _, err := tx.ExecContext(ctx, "INSERT INTO mine VALUES (1)"); return err }
 	enqueueTx := func(tx *sql.Tx) error { _, err := s.EnqueueTx(ctx, tx, t0, one()); return err }
 	set(400 << 10)
-	s.Deafen() // so that the log is moved when a transaction has found no room
+	s.Deafen()       // so that the log is moved when a transaction has found no room
 	for range 2000 { // free space is read after so many jobs at the latest
 		if err := inTx(ctx, s, enqueueTx); err != nil {
 			break
