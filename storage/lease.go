@@ -210,22 +210,3 @@ type Finish struct {
 	// returned. If zero, there is no evidence.
 	Since int64
 }
-
-// Bytes is about how many bytes f brings beside what a job has anyway: its texts, its result, its
-// progress, and the jobs that follow.
-func (f *Finish) Bytes() int {
-	n := len(f.Error) + len(f.Policy) + len(f.Result)
-	if f.Failure != nil {
-		n += len(f.Failure.Error) + len(f.Failure.Stack)
-	}
-	if f.Progress != nil {
-		n += len(f.Progress.Note)
-	}
-	for i := range f.Then {
-		n += len(f.Then[i].Args) + len(f.Then[i].Headers)
-	}
-	if f.Spent != nil {
-		n = max(n, f.Spent.Bytes())
-	}
-	return n
-}

@@ -100,3 +100,25 @@ func mayBeStop(err error) bool {
 	}
 	return status == controlC
 }
+
+// interrupted puts a job back that has used up nothing. If the other side has asked for a delay,
+// the job waits for so long.
+func (c *Config) interrupted(f storage.Finish, v verdict, now time.Time) storage.Finish {
+	f.Outcome = storage.OutcomeInterrupted
+	if v.after > 0 {
+		f.DueAt = now.Add(policy.Floor(0, min(v.after, c.MaxRetryAfter), c.Rand()))
+	}
+	return f
+}
+
+// stopping reports whether the worker is being stopped, which the loop may not know yet.
+func (r *runners) stopping() bool {
+	select {
+	case <-r.told:
+		return true
+	case <-r.stop:
+		return true
+	default:
+		return r.excused.Load()
+	}
+}

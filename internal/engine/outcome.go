@@ -51,26 +51,6 @@ func (o *outcomes) add(job *storage.Leased, f storage.Finish) {
 	o.waiting = append(o.waiting, outcome{Finish: f, job: job})
 }
 
-const (
-	// mostOutcomes is how many go in one exchange, and mostBrought how many bytes they bring
-	// unless it is a single one, so that none keeps other writers waiting for long.
-	mostOutcomes = 2000
-	mostBrought  = 4 << 20
-	// keptWhole is how long an outcome waits for room as it is, and its job keeps its lease.
-	keptWhole = 10 * time.Second
-)
-
-// first returns how many of the outcomes in flight go in the next exchange.
-func (o *outcomes) first() int {
-	most, bytes := min(len(o.flight), cmp.Or(o.most, mostOutcomes)), 0
-	for i := range o.flight[:most] {
-		if bytes += o.flight[i].Bytes(); bytes > mostBrought && i > 0 {
-			return i
-		}
-	}
-	return most
-}
-
 // send returns the outcomes for the next exchange.
 func (o *outcomes) send() []storage.Finish {
 	o.flight, o.waiting = o.waiting, o.flight[:0]
@@ -95,39 +75,6 @@ func (o *outcomes) written() {
 	clear(o.flight)
 	clear(o.finish)
 	o.flight = o.flight[:0]
-}
-
-// halve has fewer outcomes go in the next exchange than in the one under way, for which the
-// disk had no room. It reports false if that has a single one.
-func (o *outcomes) halve(now time.Time) bool {
-	for i := range o.flight {
-		if o.flight[i].noRoom.IsZero() {
-			o.flight[i].noRoom = now
-		}
-	}
-	n := len(o.flight)
-	o.most = max(n/2, 1)
-	return n > 1
-}
-
-// lessen makes an outcome smaller that does not fit on the disk alone, and reports whether it
-// could: it goes without the result, or if it brings jobs the attempt counts as cut off.
-func (f *outcome) lessen(back time.Time) bool {
-	switch {
-	case f.Outcome == storage.OutcomeDone && f.Result != nil:
-		f.Error = fmt.Sprintf("the disk was full: the result of %d bytes was left out", len(f.Result))
-		f.Result = nil
-	case f.brings():
-		f.Finish = storage.Finish{Lease: f.Lease, Outcome: storage.OutcomeInterrupted, DueAt: back}
-	default:
-		return false
-	}
-	return true
-}
-
-// brings reports whether jobs follow.
-func (f *outcome) brings() bool {
-	return len(f.Then) > 0 || f.Spent != nil && len(f.Spent.Then) > 0
 }
 
 // putBack keeps the outcomes of an exchange that failed for the next one. The
@@ -162,16 +109,6 @@ func (c *Config) outcome(job *storage.Leased, v verdict, took time.Duration, now
 			return c.unavailable(f, job, v, took, now)
 		}
 		return c.failure(f, job, v, took, now)
-	}
-	return f
-}
-
-// interrupted puts a job back that has used up nothing. If the other side has asked for a delay,
-// the job waits for so long.
-func (c *Config) interrupted(f storage.Finish, v verdict, now time.Time) storage.Finish {
-	f.Outcome = storage.OutcomeInterrupted
-	if v.after > 0 {
-		f.DueAt = now.Add(policy.Floor(0, min(v.after, c.MaxRetryAfter), c.Rand()))
 	}
 	return f
 }

@@ -47,18 +47,6 @@ func newRunners(ctx context.Context, stop <-chan struct{}, n, most int) *runners
 	}
 }
 
-// stopping reports whether the worker is being stopped, which the loop may not know yet.
-func (r *runners) stopping() bool {
-	select {
-	case <-r.told:
-		return true
-	case <-r.stop:
-		return true
-	default:
-		return r.excused.Load()
-	}
-}
-
 // free returns how many attempts more may run.
 func (r *runners) free() int { return max(r.n+r.apart-r.busy-r.kept, 0) }
 

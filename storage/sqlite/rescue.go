@@ -280,3 +280,69 @@ func (s *Store) checkCopy(name string) error {
 	}
 	return err
 }
+
+// lookIdle looks whether the files are still under their names, and has that done each
+// second while others could use them, jobs run, or the log has what the database has not.
+// In a test with fake time, where a timer that never rests is costly, only writes look.
+func (w *writer) lookIdle() {
+	if _, err := w.look(); err != nil || w.usable() != nil || inBubble() {
+		return
+	}
+	w.mine <- struct{}{}
+	left := w.log.left
+	w.give()
+	if left > 0 || w.others() || w.self.holdsAny() {
+		w.looks.Reset(lookEach)
+	}
+}
+
+// errWentBack ends a Store whose database was restored in place, as by .restore
+// of the sqlite3 command: the lanes, leases and keys in the Store's memory are those
+// of another database.
+var errWentBack = fmt.Errorf("%w: the database has gone back to an earlier moment while it was open, as by a restore in place: open it again",
+	storage.ErrClosed)
+
+// floor are the last committed values of counters that only ever rise.
+type floor struct {
+	nextJob, nextToken, generation atomic.Int64
+	// unkept is the latest time that a write was given which has left nothing that has
+	// it, and so has not written it. Close writes it.
+	unkept atomic.Int64
+}
+
+// raise takes over committed counters.
+func (f *floor) raise(m *meta) {
+	raise(&f.nextJob, m.nextJob)
+	raise(&f.nextToken, m.nextToken)
+	raise(&f.generation, m.gen)
+}
+
+// raise sets n, unless n is higher: an earlier reader may come later. If two
+// goroutines raise n at once it may end too low, and a database that has gone back
+// is noticed later.
+func raise(n *atomic.Int64, to int64) {
+	if to > n.Load() {
+		n.Store(to)
+	}
+}
+
+// readMeta reads the counters, and ends the Store if they have gone back.
+func (s *Store) readMeta(db asker, m *meta) error {
+	return s.risen(m, func() error { return db.row(sqlMeta, nil, m.dest()...) })
+}
+
+// risen ends the Store if the counters that read puts into m have gone back.
+func (s *Store) risen(m *meta, read func() error) error {
+	f := &s.floor
+	nextJob, nextToken, generation := f.nextJob.Load(), f.nextToken.Load(), f.generation.Load() // before reading
+	if err := read(); err != nil {
+		return err
+	}
+	if m.nextJob >= nextJob && m.nextToken >= nextToken && m.gen >= generation {
+		return nil
+	}
+	if s.usable() == nil {
+		s.fail(errWentBack, "database")
+	}
+	return errWentBack
+}

@@ -402,21 +402,6 @@ func (w *writer) checkpoint(pages int) {
 	})
 }
 
-// lookIdle looks whether the files are still under their names, and has that done each
-// second while others could use them, jobs run, or the log has what the database has not.
-// In a test with fake time, where a timer that never rests is costly, only writes look.
-func (w *writer) lookIdle() {
-	if _, err := w.look(); err != nil || w.usable() != nil || inBubble() {
-		return
-	}
-	w.mine <- struct{}{}
-	left := w.log.left
-	w.give()
-	if left > 0 || w.others() || w.self.holdsAny() {
-		w.looks.Reset(lookEach)
-	}
-}
-
 // serve answers every request of batch.
 func (w *writer) serve(ctx context.Context, batch []*request) {
 	if r := batch[0]; len(batch) == 1 && r.probe != nil && (r.ends || w.damage() == nil) {
