@@ -213,10 +213,10 @@ func (d *drainer) wait(ctx context.Context) (string, error) {
 
 // unlessStopped returns err, unless the program was asked to end.
 func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // ends returns how many jobs have ended.

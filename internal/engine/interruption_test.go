@@ -95,7 +95,7 @@ func endings() []ending {
 		}, "back", "back", "back"},
 		{"panic", func(context.Context, *rig) error { panic("oops") }, "back", "back", "back"},
 		{"panic with an error", func(context.Context, *rig) error { panic(errOops) }, "back", "back", "back"},
-		{"panic with nil", func(context.Context, *rig) error { panic(nil) }, "back", "back", "back"}, //nolint:govet // it is a way
+		{"panic with nil", func(context.Context, *rig) error { panic(nil) }, "back", "back", "back"},
 		{"panic with a permanent error", func(context.Context, *rig) error { panic(&engine.PermanentError{Err: errOops}) }, "back", "back", "back"},
 		{"abort", func(context.Context, *rig) error { panic(http.ErrAbortHandler) }, "back", "back", "back"},
 		{"run-time error", func(context.Context, *rig) error { var m map[string]int; m["a"]++; return nil }, "back", "back", "back"}, //nolint:staticcheck // it is a way

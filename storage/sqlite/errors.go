@@ -72,7 +72,7 @@ func (e *storeError) Unwrap() error { return e.error }
 
 // Is has errors.Is find the error of the Store of target, which takes its open.
 func (e *storeError) Is(target error) bool {
-	t, ok := target.(*storeError) //nolint:errorlint // it is asked for by Trouble
+	t, ok := target.(*storeError)
 	if !ok || t.of != e.of {
 		return false
 	}
