@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 //errand:shows jobs that are run now | run_now_order run_now_through run_now_held | jobs that wait for a retry become ready in the order of their keys, none that came after the call, and none of a lane that is held
 //errand:shows jobs that are run now | run_now_urgent | one job by its ID is leased from a lane that is held, once, and only by who permits it
 func TestStore_Conformance(t *testing.T) {
-	storagetest.Run(t, func(t *testing.T) storagetest.DB { return newDB(t, nil) })
+	storagetest.Run(t, func(t *testing.T) storagetest.DB { return newDB(t, nil) },
+		storagetest.Lacking("lost answers", "no storage.Marker", "a clock that can be set", "storage.Promoter"))
 }
 
 //errand:shows [contract]

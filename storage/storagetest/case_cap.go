@@ -30,7 +30,7 @@ func (f *fixture) deadCap(lane storage.Lane, most int64, full storage.WhenDeadFu
 func (f *fixture) bound(n int) int {
 	f.Helper()
 	if n == 0 {
-		f.Skip("the store has no such bound")
+		f.skip("a bound")
 	}
 	return n
 }
@@ -91,7 +91,7 @@ func (f *fixture) lacks(lane storage.Lane, least, priority int64) {
 	if f.must(err); c.Free >= 0 {
 		return
 	}
-	f.Skip("the store does not know how much is free")
+	f.skip("free space")
 }
 
 const overhead = storage.JobOverhead

@@ -13,7 +13,7 @@ func (f *fixture) timekeeper(s storage.Store) storage.Timekeeper {
 	f.Helper()
 	tk, ok := s.(storage.Timekeeper)
 	if !ok {
-		f.Skip("the store is no storage.Timekeeper")
+		f.skip("storage.Timekeeper")
 	}
 	return tk
 }

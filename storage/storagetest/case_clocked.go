@@ -22,7 +22,7 @@ func (f *fixture) clocked(s storage.Store) (storage.Clocked, Setter) {
 	c, ok := s.(storage.Clocked)
 	set, can := f.db.(Setter)
 	if !ok || !can {
-		f.Skip("the store has no clock of its own that can be set")
+		f.skip("a clock that can be set")
 	}
 	return c, set
 }

@@ -13,7 +13,7 @@ var compactCases = []testCase{
 It returns [ErrClosed] as all calls do.`, func(f *fixture) {
 		s, ok := f.s.(storage.Compacter)
 		if !ok {
-			f.Skip("the store is no storage.Compacter")
+			f.skip("storage.Compacter")
 		}
 		large := func(n *storage.NewJob) { n.Args = make([]byte, 100_000) }
 		ids := f.add(newJob(large), newJob(large, delay(time.Hour)), newJob(large), newJob(large), newJob(large))

@@ -344,7 +344,7 @@ NextDue is now if a job that was to be leased has ended`, func(f *fixture) {
 	{"expiry_handed_over", `A job that such an Exchange would end is left to it.`, func(f *fixture) {
 		h, ok := f.s.(storage.Handoff)
 		if !ok {
-			f.Skip("the store is no storage.Handoff")
+			f.skip("storage.Handoff")
 		}
 		for _, doubtful := range []bool{false, true} {
 			late := f.add(newJob(startWithin(time.Minute), func(n *storage.NewJob) { n.Doubtful = doubtful }))[0]

@@ -386,7 +386,7 @@ A hold that began later began now; so did a job that it let through.`, func(f *f
 	{"hold_told_first", `A Hold, Release or Exchange of this Store that does so calls f before it returns.`, func(f *fixture) {
 		n, ok := f.s.(storage.Notifier)
 		if !ok {
-			f.Skip("the store is no storage.Notifier")
+			f.skip("storage.Notifier")
 		}
 		told := make(chan storage.Event, 1000)
 		f.Cleanup(n.Notify(func(e storage.Event) {

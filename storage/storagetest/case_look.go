@@ -15,7 +15,7 @@ func (f *fixture) publisher(s storage.Store) storage.Publisher {
 	f.Helper()
 	p, ok := s.(storage.Publisher)
 	if !ok {
-		f.Skip("the store is no storage.Publisher")
+		f.skip("storage.Publisher")
 	}
 	return p
 }
@@ -205,7 +205,7 @@ It returns [ErrClosed] as all calls do.`, func(f *fixture) {
 It writes nothing, and reads nothing of the jobs.`, func(f *fixture) {
 		v, ok := f.s.(storage.Versioner)
 		if !ok {
-			f.Skip("the store is no storage.Versioner")
+			f.skip("storage.Versioner")
 		}
 		version := func() int64 {
 			f.Helper()

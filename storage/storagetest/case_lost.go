@@ -21,7 +21,7 @@ func (f *fixture) loses(s storage.Store, commits bool, calls int) {
 	f.Helper()
 	l, ok := f.db.(Loser)
 	if !ok {
-		f.Skip("the database loses no answers")
+		f.skip("lost answers")
 	}
 	l.Lose(s, commits, calls)
 }

@@ -15,7 +15,7 @@ func (f *fixture) heard(s storage.Store) <-chan storage.Event {
 	f.Helper()
 	n, ok := s.(storage.Notifier)
 	if !ok {
-		f.Skip("the store is no storage.Notifier")
+		f.skip("storage.Notifier")
 	}
 	events := make(chan storage.Event, 10_000)
 	f.Cleanup(n.Notify(func(e storage.Event) {
@@ -153,7 +153,7 @@ Due is when the earliest job it made available is due; the zero time means at on
 	{"notify_undo", `The result undoes it.`, func(f *fixture) {
 		n, ok := f.s.(storage.Notifier)
 		if !ok {
-			f.Skip("the store is no storage.Notifier")
+			f.skip("storage.Notifier")
 		}
 		undone := make(chan storage.Event, 100)
 		cancel := n.Notify(func(e storage.Event) { undone <- e })

@@ -12,7 +12,7 @@ func (f *fixture) promoter() storage.Promoter {
 	f.Helper()
 	p, ok := f.s.(storage.Promoter)
 	if !ok {
-		f.Skip("the store is no storage.Promoter")
+		f.skip("storage.Promoter")
 	}
 	return p
 }

@@ -12,7 +12,7 @@ func (f *fixture) marker(s storage.Store) storage.Marker {
 	f.Helper()
 	m, ok := s.(storage.Marker)
 	if !ok {
-		f.Skip("the store is no storage.Marker")
+		f.skip("storage.Marker")
 	}
 	return m
 }
@@ -144,7 +144,7 @@ The notes outlive the process but not the machine`, func(f *fixture) {
 Close takes the handlers of all leases for running.`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		if _, ok := a.(storage.Marker); ok {
-			f.Skip("the store is a storage.Marker")
+			f.skip("no storage.Marker")
 		}
 		la, lb := f.run(a), f.run(b)
 		f.db.Kill(a)
@@ -162,7 +162,7 @@ Close takes the handlers of all leases for running.`, func(f *fixture) {
 			f.takesNothing(f.s, 0)
 			p, ok := f.s.(storage.Peers)
 			if !ok {
-				f.Skip("the store is no storage.Peers")
+				f.skip("storage.Peers")
 			}
 			if got := p.Alone(); got != want {
 				f.Errorf("%s: alone is %t, want %t", what, got, want)
@@ -388,7 +388,7 @@ var lapseCases = []testCase{
 		a, b := f.db.Open(), f.db.Open()
 		p, ok := a.(storage.Pulser)
 		if !ok {
-			f.Skip("the store is no storage.Pulser")
+			f.skip("storage.Pulser")
 		}
 		l, other := f.run(a), f.run(b)
 		f.takesNothing(f.s, 0)

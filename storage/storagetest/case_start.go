@@ -11,7 +11,7 @@ import (
 func (f *fixture) unmarked() {
 	f.Helper()
 	if _, ok := f.s.(storage.Marker); ok {
-		f.Skip("the store is a storage.Marker")
+		f.skip("no storage.Marker")
 	}
 }
 

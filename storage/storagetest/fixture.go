@@ -33,6 +33,7 @@ type fixture struct {
 	tokens map[int64]bool
 
 	revisions map[string][]int64 // by name, all that a schedule was given
+	lacking   *lacking           // nil: anything may be missing
 }
 
 func newFixture(t testing.TB, db DB) *fixture {

@@ -45,7 +45,7 @@ func (f *fixture) offerTo(s storage.Store, want storage.Want, lease time.Duratio
 	f.Helper()
 	h, ok := s.(storage.Handoff)
 	if !ok {
-		f.Skip("the store is no storage.Handoff")
+		f.skip("storage.Handoff")
 	}
 	o := h.Offer(want, lease, receive)
 	f.Cleanup(o.Close)

@@ -13,7 +13,7 @@ func (f *fixture) scheduler(s storage.Store) storage.Scheduler {
 	f.Helper()
 	sc, ok := s.(storage.Scheduler)
 	if !ok {
-		f.Skip("the store is no storage.Scheduler")
+		f.skip("storage.Scheduler")
 	}
 	return sc
 }

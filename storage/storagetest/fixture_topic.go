@@ -14,7 +14,7 @@ func (f *fixture) topics(s storage.Store) storage.Topics {
 	f.Helper()
 	t, ok := s.(storage.Topics)
 	if !ok {
-		f.Skip("the store is no storage.Topics")
+		f.skip("storage.Topics")
 	}
 	return t
 }

@@ -14,7 +14,7 @@ func (f *fixture) transacts(s storage.Store) storage.TxEnqueuer {
 	f.Helper()
 	t, ok := s.(storage.TxEnqueuer)
 	if !ok {
-		f.Skip("the store is no storage.TxEnqueuer")
+		f.skip("storage.TxEnqueuer")
 	}
 	return t
 }

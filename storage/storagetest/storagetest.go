@@ -140,7 +140,8 @@ func cases() []testCase {
 
 // Run checks a Store against the contract. open returns an empty database for
 // each case and arranges for it to be closed with t.Cleanup. options may leave
-// out cases, see [Without].
+// out cases, see [Without], and say what the Store lacks, see [Lacking]: a case that needs
+// something else that the Store lacks is an error.
 func Run(t *testing.T, open func(t *testing.T) DB, options ...Option) {
 	left := leaveOut(options)
 	for _, c := range cases() {
@@ -150,17 +151,19 @@ func Run(t *testing.T, open func(t *testing.T) DB, options ...Option) {
 				c.mustFail(t, open(t))
 				return
 			}
-			c.check(t, open(t))
+			left.lacking.ran++
+			c.checkIn(context.Background(), t, open(t), &left.lacking)
 		})
 	}
 	left.report(t, "case")
+	left.lacking.report(t, left.all-len(left.fit))
 }
 
 // check runs the case on db, and then looks at db's invariants.
-func (c testCase) check(t testing.TB, db DB) { c.checkIn(context.Background(), t, db) }
+func (c testCase) check(t testing.TB, db DB) { c.checkIn(context.Background(), t, db, nil) }
 
-// checkIn is check with a context for the calls of the case.
-func (c testCase) checkIn(ctx context.Context, t testing.TB, db DB) {
+// checkIn is check with a context for the calls of the case, and with what the store may lack.
+func (c testCase) checkIn(ctx context.Context, t testing.TB, db DB, may *lacking) {
 	t.Cleanup(func() {
 		db.Invariants(t)
 		if t.Failed() {
@@ -168,6 +171,6 @@ func (c testCase) checkIn(ctx context.Context, t testing.TB, db DB) {
 		}
 	})
 	f := newFixture(t, db)
-	f.ctx = ctx
+	f.ctx, f.lacking = ctx, may
 	c.run(f)
 }

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -25,8 +26,56 @@ func Without(names ...string) Option {
 	return func(l *leftOut) { l.names = append(l.names, names...) }
 }
 
+// Lacking names what a Store and its [DB] lack of what is optional: "storage.Notifier" for an
+// interface, or another word for what the message of a failed case says. [Run] skips the cases
+// that need it, and logs how many there are of each. To skip a case for want of anything else is
+// an error, and so is a name for want of which no case is skipped.
+func Lacking(names ...string) Option {
+	return func(l *leftOut) { l.lacking.names = append(l.lacking.names, names...) }
+}
+
+// lacking is what a Store may lack, and how many cases were skipped for want of it.
+type lacking struct {
+	names   []string
+	ran     int
+	skipped map[string]int
+}
+
+// skip ends a case that needs something optional which the store lacks.
+func (f *fixture) skip(what string) {
+	f.Helper()
+	if l := f.lacking; l != nil {
+		if !slices.Contains(l.names, what) {
+			f.Fatalf("the case needs what the store lacks: %s. If it may lack that, name it in Lacking", what)
+		}
+		if l.skipped == nil {
+			l.skipped = map[string]int{}
+		}
+		l.skipped[what]++
+	}
+	f.Skipf("the store lacks: %s", what)
+}
+
+// report ends a run over so many cases, of which some may not have been chosen to run.
+func (l *lacking) report(t testing.TB, all int) {
+	t.Helper()
+	n := 0
+	var each []string
+	for _, name := range l.names {
+		if n += l.skipped[name]; l.skipped[name] == 0 && l.ran == all {
+			t.Errorf("no case is skipped for want of %s: take it from Lacking", name)
+		}
+		each = append(each, fmt.Sprintf("%s %d", name, l.skipped[name]))
+	}
+	if n > 0 {
+		t.Logf("%d of %d cases are skipped, for want of: %s", n, l.ran, strings.Join(each, ", "))
+	}
+}
+
 // leftOut is what a run leaves out.
 type leftOut struct {
+	lacking lacking
+
 	names []string
 	all   int             // how many things it was asked about
 	found map[string]bool // names that fit one
@@ -88,7 +137,7 @@ func (c testCase) failure(t testing.TB, db DB, limit time.Duration) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	r := &recorder{TB: t, recovers: true}
-	done := r.begin(func(t testing.TB) { c.checkIn(ctx, t, db) })
+	done := r.begin(func(t testing.TB) { c.checkIn(ctx, t, db, nil) })
 	for range 2 {
 		select {
 		case <-done:
