@@ -24,6 +24,9 @@ import (
 
 // In scripts the command is this program.
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) != "errand" { // as scripts call the program
+		kit.HeedSignals()
+	}
 	testscript.Main(m, map[string]func(){"errand": main})
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 )
 
 func TestMain(m *testing.M) {
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	kit.HeedSignals()
 	os.Exit(m.Run())
 }
 

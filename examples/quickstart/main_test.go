@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 )
 
 func TestMain(m *testing.M) {
@@ -19,6 +20,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	kit.HeedSignals()
 	os.Exit(m.Run())
 }
 

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 )
 
 // The tests of this file have a second process work on the same database: the
@@ -40,6 +41,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	kit.HeedSignals()
 	os.Exit(m.Run())
 }
 

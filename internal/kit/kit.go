@@ -5,7 +5,9 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"github.com/errandq/errand"
 )
@@ -32,6 +34,17 @@ func TempQueue(o *errand.Options) (q *errand.Queue, remove func()) {
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			panic(err)
+		}
+	}
+}
+
+// HeedSignals has the programs that this process starts heed the signals that ask a program to
+// stop, where this process ignores them: as those of nohup do, and of a script in the background.
+// [errand.StopSignals] leaves these out.
+func HeedSignals() {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
 }

@@ -15,12 +15,17 @@ func TestMemory_random(t *testing.T) {
 	RunRandom(t, func(*testing.T) DB { return NewMemory() })
 }
 
+// What stores in memory lack.
+const noClock, noLoss, noStarts, noPromoter = "a clock that can be set", "lost answers", "no storage.Marker", "storage.Promoter"
+
 func TestMemory(t *testing.T) {
-	Run(t, func(*testing.T) DB { return NewMemory() })
+	Run(t, func(*testing.T) DB { return NewMemory() }, Lacking(noClock, noLoss, noStarts, noPromoter))
 }
 
 func TestMemory_bare(t *testing.T) {
-	Run(t, func(*testing.T) DB { return bareDB{NewMemory()} })
+	Run(t, func(*testing.T) DB { return bareDB{NewMemory()} }, Lacking(noClock, noLoss, noPromoter,
+		"storage.Compacter", "storage.Handoff", "storage.Marker", "storage.Notifier", "storage.Peers", "storage.Publisher", "storage.Pulser",
+		"storage.Scheduler", "storage.Timekeeper", "storage.Topics", "storage.TxEnqueuer", "storage.Versioner"))
 }
 
 func TestMemory_bareRandom(t *testing.T) {
@@ -28,7 +33,7 @@ func TestMemory_bareRandom(t *testing.T) {
 }
 
 func TestMemory_narrow(t *testing.T) {
-	Run(t, func(*testing.T) DB { return narrowDB{NewMemory()} })
+	Run(t, func(*testing.T) DB { return narrowDB{NewMemory()} }, Lacking(noClock, noLoss, noStarts))
 }
 
 func TestMemory_narrowRandom(t *testing.T) {
@@ -40,11 +45,11 @@ type narrowDB struct{ *Memory }
 func (n narrowDB) Open() storage.Store { return n.OpenNarrow() }
 
 func TestServer(t *testing.T) {
-	Run(t, func(*testing.T) DB { return NewServer() })
+	Run(t, func(*testing.T) DB { return NewServer() }, Lacking(noLoss, noStarts, noPromoter))
 }
 
 func TestLossy(t *testing.T) {
-	Run(t, func(*testing.T) DB { return NewLossy() })
+	Run(t, func(*testing.T) DB { return NewLossy() }, Lacking(noClock, noStarts, noPromoter))
 }
 
 func TestLossy_random(t *testing.T) {
@@ -55,11 +60,15 @@ func TestLossy_random(t *testing.T) {
 func TestMemory_bounds(t *testing.T) {
 	for name, b := range map[string]Bounds{"none": {}, "small": {10, 10, 10, 10, 10, 10}} {
 		t.Run(name, func(t *testing.T) {
+			lacks := []string{noClock, noLoss, noStarts, noPromoter}
+			if b == (Bounds{}) {
+				lacks = append(lacks, "a bound")
+			}
 			Run(t, func(*testing.T) DB {
 				m := NewMemory()
 				m.bounds = b
 				return m
-			})
+			}, Lacking(lacks...))
 		})
 	}
 }

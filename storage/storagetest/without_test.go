@@ -30,7 +30,7 @@ func TestRun_without(t *testing.T) {
 	if len(fail) < 2 || len(fail) > len(cases())/2 {
 		t.Fatalf("%d cases fail without Causes", len(fail))
 	}
-	Run(t, func(*testing.T) DB { return noCauses() }, Without(fail[0]), Without(fail[1:]...))
+	Run(t, func(*testing.T) DB { return noCauses() }, Without(fail[0]), Without(fail[1:]...), Lacking(noClock, noStarts, noPromoter))
 }
 
 func TestRun_withoutWhatPasses(t *testing.T) {
@@ -94,5 +94,29 @@ func TestRun_withoutEnd(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// A case that is skipped for want of what is not listed is an error, and so is what is listed for
+// want of which none is skipped.
+func TestRun_lacking(t *testing.T) {
+	lost := caseNamed("lost_others_committed")
+	if len(lost) != 1 {
+		t.Fatal("the case has another name now")
+	}
+	for _, c := range []struct {
+		names []string
+		want  string
+	}{
+		{nil, "the case needs what the store lacks: lost answers"},
+		{[]string{noLoss}, ""},
+		{[]string{noLoss, "storage.Topics"}, "no case is skipped for want of storage.Topics: take it from Lacking"},
+	} {
+		l := &lacking{names: c.names, ran: 1}
+		got := record(t, func(t testing.TB) { lost[0].checkIn(context.Background(), t, NewMemory(), l) })
+		got += record(t, func(t testing.TB) { l.report(t, 1) })
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("lacking %q: %q, want %q", c.names, got, c.want)
+		}
 	}
 }
