@@ -200,7 +200,8 @@ func (r *redactor) result() []byte {
 	if len(r.cuts) == 0 {
 		return r.doc
 	}
-	slices.SortFunc(r.cuts, func(a, b patch) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
+	slices.Reverse(r.cuts) // of two for one part the later one hides it whole
+	slices.SortStableFunc(r.cuts, func(a, b patch) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
 	out, done := make([]byte, 0, len(r.doc)), 0
 	for _, c := range r.cuts {
 		if c.from >= done { // else it is within the one before

@@ -9,6 +9,21 @@ import (
 	"testing"
 )
 
+// The value of a hidden name is hidden whole, also if a part of it would be hidden in any case.
+func TestRedact_wholeValues(t *testing.T) {
+	for _, value := range []string{
+		`"postgres://user:pw@host/seen"`, `"token=abc; seen=1"`, `"{\"password\":\"x\",\"seen\":\"1234\"}"`, `{"seen":{"password":"x"}}`, `["seen", {"token": 1}]`,
+	} {
+		for _, form := range []string{`{"name":"password","value":%s}`, `{"value":%s,"name":"password"}`, `{"values":%s,"value":%[1]s,"key":"x-token"}`, `{"password":%s}`} {
+			doc := fmt.Sprintf("[1,"+form+",{\"b\":\"c\"}]", value)
+			got := string(redact([]byte(doc), newKeys(nil), nil, false))
+			if strings.Contains(got, "seen") || !json.Valid([]byte(got)) || !strings.HasSuffix(got, `,{"b":"c"}]`) {
+				t.Errorf("%s: %s", doc, got)
+			}
+		}
+	}
+}
+
 // maker makes JSON of any shape, and the same with each value hidden that has to be.
 type maker struct {
 	*rand.Rand

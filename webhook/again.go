@@ -17,7 +17,8 @@ import (
 //   - the server has ended the connection by a GOAWAY of HTTP/2, whose last stream is before
 //     that of the request
 //   - it has refused the stream, by REFUSED_STREAM
-//   - the connection was dead before a byte of the request was written to it
+//   - the connection of HTTP/1 was dead before a byte of the request was written to it, and
+//     net/http says so: not of one whose end it reads at that moment
 //
 // Each other error may mean that the server has taken the request, and so is an attempt.
 //
@@ -33,7 +34,10 @@ type again struct {
 // maxPlain bounds what is remembered of hosts.
 const maxPlain = 10_000
 
-var errSentAgain = errors.New("webhook: the connection was dead before the request was written, twice")
+var (
+	errSentAgain = errors.New("webhook: the connection was dead before the request was written, twice")
+	errChanged   = errors.New("webhook: the server ended the request, on a connection of HTTP/2 where it had those of HTTP/1")
+)
 
 // RoundTrip implements [http.RoundTripper]. The body must be one of [newBody].
 func (a *again) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -51,27 +55,35 @@ func (a *again) RoundTrip(req *http.Request) (*http.Response, error) {
 // once sends the request. Only a connection that was used before can be dead before a byte is
 // written to it, so the protocol of the host is known then.
 func (a *again) once(req *http.Request, body *rewound, first bool) (*http.Response, error) {
-	var h1 atomic.Bool
+	var got, h1 atomic.Bool
 	req = req.Clone(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			c, ok := info.Conn.(*tls.Conn)
 			h1.Store(!ok || c.ConnectionState().NegotiatedProtocol != "h2")
+			got.Store(true)
 		},
 	}))
 	req.Body = body.again()
-	// With such a header net/http would send a request again that may have been taken.
-	named := req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
-	if first && !named && a.isPlain(req.URL.Host) {
+	// With such a header, even an empty one, net/http would send a request again that may have
+	// been taken.
+	_, named := req.Header["Idempotency-Key"]
+	_, too := req.Header["X-Idempotency-Key"]
+	if first && !named && !too && a.isPlain(req.URL.Host) {
 		var sent atomic.Bool
 		req.GetBody = func() (io.ReadCloser, error) {
-			if !h1.Load() || sent.Swap(true) {
+			switch {
+			case !h1.Load():
+				return nil, errChanged
+			case sent.Swap(true):
 				return nil, errSentAgain
 			}
 			return body.again(), nil
 		}
 	}
 	resp, err := a.next.RoundTrip(req)
-	a.remember(req.URL.Host, h1.Load())
+	if got.Load() {
+		a.remember(req.URL.Host, h1.Load())
+	}
 	return resp, err
 }
 
@@ -111,7 +123,8 @@ type rewound struct {
 
 func newBody(b []byte) *rewound { return &rewound{bytes.NewReader(b), b} }
 
-func (b *rewound) again() *rewound { return newBody(b.whole) }
+// again returns the body as net/http knows it to be in memory: it is written with the header.
+func (b *rewound) again() io.ReadCloser { return io.NopCloser(bytes.NewReader(b.whole)) }
 
 // Close implements [io.Closer].
 func (*rewound) Close() error { return nil }

@@ -84,7 +84,7 @@ func TestClient_sendsOnce(t *testing.T) {
 		body   string
 		header map[string]string
 	}{
-		{"{}", nil}, {"", nil}, {"{}", map[string]string{"Idempotency-Key": "1"}}, {"", map[string]string{"Idempotency-Key": "1"}},
+		{"{}", nil}, {"", nil}, {"{}", map[string]string{"Idempotency-Key": "1"}}, {"", map[string]string{"Idempotency-Key": "1"}}, {"{}", map[string]string{"Idempotency-Key": ""}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var requests atomic.Int32
