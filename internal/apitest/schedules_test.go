@@ -114,7 +114,7 @@ func TestSchedules_Run(t *testing.T) {
 		if err != nil || first.Duplicate {
 			t.Fatalf("Run gave %v, %v", first, err)
 		}
-		if second, err := all.Run(ctx, "unique"); err != nil || second != (errand.Enqueued{ID: first.ID, Duplicate: true}) {
+		if second, err := all.Run(ctx, "unique"); err != nil || second != (errand.Enqueued{ID: first.ID, Duplicate: true, Key: "u"}) {
 			t.Errorf("Run gave %v, %v: want a duplicate of %v", second, err, first.ID)
 		}
 		a.wantHistory("unique", "duplicate 2000-01-01T00:00:01Z", "manual 2000-01-01T00:00:01Z")

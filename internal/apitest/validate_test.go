@@ -73,13 +73,13 @@ func TestPolicy_AllFormsAreValidated(t *testing.T) {
 	bad := policy.Document{
 		Retry:    &policy.Policy{Retries: -1},
 		Throttle: &policy.Throttle{MaxReceivesPerSecond: -2},
-		Request:  &policy.Request{ContentType: "image/png"},
+		Request:  &policy.Request{ContentType: "image/*"},
 	}
 	of := func(prefix string) []fault {
 		return []fault{
 			{prefix + "retry.retries", "-1", "must be between 0 and 1000000"},
 			{prefix + "throttle.max_receives_per_second", "-2", "must be between 0 and 2147483647"},
-			{prefix + "request.content_type", `"image/png"`, "must be one of"},
+			{prefix + "request.content_type", `"image/*"`, "must be a media type"},
 		}
 	}
 	strict := policy.Topic{DisableSubscriptionOverrides: true}

@@ -192,9 +192,9 @@ func TestJudge_Classes(t *testing.T) {
 		{timeout, &RetryAfterError{time.Second, policy.Mark(context.DeadlineExceeded, policy.Unavailable)},
 			verdict{kind: verdictFailed, late: true, after: time.Second}},
 		// A stop is nobody's failure.
-		{stopping, statusCode(400), verdict{kind: verdictInterrupted}},
-		{stopping, &PermanentError{}, verdict{kind: verdictInterrupted}},
-		{stopping, &policy.StatusError{Status: 429, After: time.Minute}, verdict{kind: verdictInterrupted, after: time.Minute}},
+		{stopping, statusCode(400), verdict{kind: verdictInterrupted, ownError: true}},
+		{stopping, &PermanentError{}, verdict{kind: verdictInterrupted, ownError: true}},
+		{stopping, &policy.StatusError{Status: 429, After: time.Minute}, verdict{kind: verdictInterrupted, after: time.Minute, ownError: true}},
 		{t.Context(), &DecodeError{statusCode(400)}, verdict{kind: verdictDecode}},
 		{t.Context(), &SnoozeError{For: time.Hour}, verdict{kind: verdictSnoozed, after: time.Hour}},
 	} {

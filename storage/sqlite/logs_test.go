@@ -34,10 +34,10 @@ func TestLogs_LoggerThatEnqueues(t *testing.T) {
 	box.store = s
 	enqueue(t, s, "a", 1)
 	held := lease(t, s, 1, "a")[0].Lease
-	full := true
-	s.Fault(func(bool) error { // once, so that the writer logs that the ballast is given up
-		if full {
-			full = false
+	full := 2                  // first the log is cut
+	s.Fault(func(bool) error { // so that the writer logs that the ballast is given up
+		if full > 0 {
+			full--
 			return storage.ErrFull
 		}
 		return nil

@@ -94,6 +94,8 @@ type verdict struct {
 	at     time.Time // on the queue's clock, if w.looks
 	losses int
 	why    error // what it returned
+	// stopping is true if the stop of its worker may have begun before it returned.
+	stopping bool
 }
 
 var errOops = errors.New("oops")
@@ -113,7 +115,7 @@ func handle[A errand.Args](w *world, l *life, on *errand.Worker, number func(A) 
 			if !returned {
 				err = errOops
 			}
-			v := verdict{deed: d, cause: context.Cause(ctx), why: err}
+			v := verdict{deed: d, cause: context.Cause(ctx), why: err, stopping: l.stopping.Load()}
 			if w.looks && !l.over() {
 				v.at = l.queue.Clock().Now
 			}

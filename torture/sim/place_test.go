@@ -305,14 +305,22 @@ func (w *world) wasCancelled(key int64) bool {
 
 func (w *world) fits(l *lease, retry []time.Duration, exhausted bool) bool {
 	o, v := l.finish, l.got
+	stopped := errors.Is(v.cause, errand.ErrShutdown) || errors.Is(v.cause, errand.ErrLeaseLost)
 	if o.Outcome == storage.OutcomeInterrupted { // by a stop, or a lease that could not be extended
 		if errors.Is(v.cause, errand.ErrLeaseLost) && !l.life.troubled.Load() {
 			return false
 		}
-		return v.cause != nil && v.manner != succeeds && v.manner != panics && v.manner != exits
+		switch v.manner {
+		case succeeds:
+			return false
+		case panics, exits:
+			return stopped || v.stopping
+		case fails, asksLater, isPermanent:
+			return v.cause != nil || v.stopping
+		}
+		return v.cause != nil
 	}
-	stopped := errors.Is(v.cause, errand.ErrShutdown) || errors.Is(v.cause, errand.ErrLeaseLost)
-	if stopped && v.why != nil && (v.manner == fails || v.manner == asksLater || v.manner == waits) {
+	if stopped && v.why != nil {
 		return false
 	}
 	delay := time.Duration(0)

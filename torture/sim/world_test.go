@@ -81,6 +81,7 @@ type life struct {
 	broken   atomic.Bool // the store has closed itself
 	partly   atomic.Bool // a worker had no handler for parcels
 	troubled atomic.Bool // the store was slow or failed, or an application kept it from writing
+	stopping atomic.Bool // workers are being stopped
 	number   int
 	doings   sync.WaitGroup // calls from outside
 	workers  []*worker
@@ -314,6 +315,8 @@ func (w *world) jitter(l *life) context.Context {
 // complain about.
 func (w *world) stop() bool {
 	l, ok := w.life, true
+	l.stopping.Store(true)
+	defer l.stopping.Store(false)
 	for _, k := range l.workers {
 		k.cancel()
 	}
