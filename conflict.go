@@ -204,6 +204,9 @@ func tellKeys(jobs []storage.NewJob, added []Enqueued, err error) {
 			added[i].Key = ownKey(j.Kind, j.Unique)
 		}
 	}
+	if err == nil { // before held, which takes memory
+		return
+	}
 	if held := (*DuplicateError)(nil); errors.As(err, &held) && held.Index < len(jobs) {
 		j := &jobs[held.Index]
 		held.Key = ownKey(j.Kind, j.Unique)

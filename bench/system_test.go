@@ -171,16 +171,7 @@ func TestSystems_retryAndRedrive(t *testing.T) {
 			if err := fill(t.Context(), q, 100, smallPad); err != nil {
 				t.Fatal(err)
 			}
-			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-			defer stop()
-			failed := newSet(100)
-			err := q.Work(ctx, workers, func(_ context.Context, j *job) error {
-				if failed.add(j) == 100 {
-					stop()
-				}
-				return errFails
-			})
-			if err != nil {
+			if err := failAll(t.Context(), q, 100); err != nil {
 				t.Fatal(err)
 			}
 			left(t, q, 0)

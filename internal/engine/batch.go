@@ -58,6 +58,7 @@ type batch struct {
 	took   time.Duration // the call
 	done   bool          // a job of the call is done
 	astray bool          // that it could not reach the other side was noted
+	waited bool          // for the news of a stop, in this call
 	// ordered: its attempts are members of a group that runs in order. None may overtake
 	// another.
 	ordered bool
@@ -342,6 +343,7 @@ func (b *batch) call(live []*attempt) {
 		items[i] = Item{Ctx: a.ctx, Job: a.job}
 	}
 	returned, began := false, time.Now()
+	b.waited = false
 	defer func() {
 		b.took = time.Since(began)
 		if returned {

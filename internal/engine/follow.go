@@ -14,9 +14,9 @@ func (l *loop) follow(all []storage.Finish, at time.Time) {
 	for i := range all {
 		f := &all[i]
 		if f.Outcome == storage.OutcomeUnavailable {
-			f = f.Spent
+			f = f.Spent // nil: whatever others do, it costs nothing
 		}
-		if f.Outcome == storage.OutcomeDead {
+		if f != nil && f.Outcome == storage.OutcomeDead {
 			f.Then = nil // of an exchange that failed
 			if notice := l.cfg.OnDeath(l.outcomes.flight[i].job, f, at); notice != nil {
 				f.Then = []storage.NewJob{*notice}

@@ -101,7 +101,7 @@ func (a *attempt) isOf(o *Attempt) bool {
 // troubledBy puts a job back that has met an error of the store. It waits for twice as long
 // as the last time, which only the attempts that cost it nothing can tell.
 func (c *Config) troubledBy(f storage.Finish, job *storage.Leased, v verdict, now time.Time) storage.Finish {
-	wait := min(leastOutage<<min(spared(job), 10), mostOutage)
+	wait := min(leastOutage<<min(sparedLately(job), 10), mostOutage)
 	f.Outcome, f.DueAt, f.Error = storage.OutcomeUnavailable, now.Add(wait), v.text
 	return f
 }

@@ -55,6 +55,7 @@ func TestHealth_TroubleOfAnAttempt(t *testing.T) {
 			t.Run(fmt.Sprint(trouble, " ", name), func(t *testing.T) {
 				bubble(t, func(t *testing.T, r *rig) {
 					r.cfg.Policy = noRetry.Delivery()
+					r.cfg.OnDeath = func(*storage.Leased, *storage.Finish, time.Time) *storage.NewJob { return nil }
 					own := &troubledStore{r.store}
 					r.cfg.Store = own
 					began := time.Now()

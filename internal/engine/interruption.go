@@ -27,7 +27,7 @@ func (a *attempt) heedStop(v verdict, err error) verdict {
 	case errors.Is(cause, ErrLeaseLost):
 	case v.kind == verdictDone, !errors.Is(cause, ErrShutdown) && !a.stopping(err):
 		return v
-	case a.ctx.Err() == nil && asks(err):
+	case a.ctx.Err() == nil && (v.kind != verdictFailed || v.class == policy.Unavailable || v.hold > 0) && asks(err): // not by a panic
 		v.spares = true
 		return v
 	}
@@ -44,6 +44,15 @@ func (a *attempt) heedStop(v verdict, err error) verdict {
 // other side. A crash that was forgotten after a failure counts too.
 func spared(job *storage.Leased) int {
 	return max(job.Attempt-1-job.Retry-job.Crashes-job.Snoozes, 0)
+}
+
+// sparedLately is spared for a job whose counters began with its first attempt: those of one that
+// was redriven say nothing of what came after.
+func sparedLately(job *storage.Leased) int {
+	if job.Redriven {
+		return 0
+	}
+	return spared(job)
 }
 
 // oftenSpared is how many attempts of a job must have used up nothing for the next interruption
@@ -64,8 +73,11 @@ func asks(err error) bool {
 // reach the worker later.
 func (a *attempt) stopping(err error) bool {
 	r := a.loop.runners
-	if r.stopping() || !mayBeStop(err) || a.ctx.Err() != nil {
+	if r.stopping() || !mayBeStop(err) || a.ctx.Err() != nil || a.batch != nil && a.batch.waited {
 		return r.stopping()
+	}
+	if a.batch != nil { // once for all jobs of a call
+		a.batch.waited = true
 	}
 	late := time.NewTimer(newsTakes)
 	defer late.Stop()

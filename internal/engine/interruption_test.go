@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -97,6 +99,10 @@ func endings() []ending {
 		{"panic with an error", func(context.Context, *rig) error { panic(errOops) }, "back", "back", "back"},
 		{"panic with nil", func(context.Context, *rig) error { panic(nil) }, "back", "back", "back"},
 		{"panic with a permanent error", func(context.Context, *rig) error { panic(&engine.PermanentError{Err: errOops}) }, "back", "back", "back"},
+		{"panic with a snooze", func(context.Context, *rig) error { panic(&engine.SnoozeError{For: time.Hour}) }, "back", "back", "back"},
+		{"panic with an error whose Is panics", func(context.Context, *rig) error {
+			panic(oddError{is: func() { panic("odd") }})
+		}, "back", "back", "back"},
 		{"abort", func(context.Context, *rig) error { panic(http.ErrAbortHandler) }, "back", "back", "back"},
 		{"run-time error", func(context.Context, *rig) error { var m map[string]int; m["a"]++; return nil }, "back", "back", "back"}, //nolint:staticcheck // it is a way
 		{"Goexit", func(context.Context, *rig) error { leave(); return nil }, "back", "back", "back"},
@@ -110,6 +116,11 @@ func endings() []ending {
 			_ = engine.AttemptOf(ctx).Finish(context.WithoutCancel(ctx), store, func(any) error { return errOops })
 			return nil
 		}, "back", "back", "back"},
+	}
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		if signal.Ignored(s) { // as by nohup: then a child would ignore it too
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	for _, s := range []string{"HUP", "INT", "QUIT", "TERM", "KILL"} {
 		if err := exec.Command("sh", "-c", "kill -"+s+" $$").Run(); errors.As(err, new(*exec.ExitError)) {
@@ -143,7 +154,7 @@ func (r *rig) became(id storage.ID) string {
 // However a handler ends: when the worker stops, or has lost the lease, nothing is used up, and
 // no job dies.
 //
-//errand:shows a stop | | 48 handlers end in all the ways there are, in the grace, after it, and after a lost lease: no retry, crash or death
+//errand:shows a stop | | 50 handlers end in all the ways there are, in the grace, after it, and after a lost lease: no retry, crash or death
 func TestInterruption_Endings(t *testing.T) {
 	for _, e := range endings() {
 		for _, c := range []struct {
@@ -170,6 +181,7 @@ func TestInterruption_Endings(t *testing.T) {
 			t.Run(e.name+", "+c.name, func(t *testing.T) {
 				bubble(t, func(t *testing.T, r *rig) {
 					r.cfg.Policy = noRetry.Delivery() // a failure would be the end
+					r.cfg.OnDeath = func(*storage.Leased, *storage.Finish, time.Time) *storage.NewJob { return nil }
 					r.cfg.StuckAfter = 2 * lease
 					end := make(chan struct{})
 					r.handle("k", func(ctx context.Context, _ *storage.Leased) error {

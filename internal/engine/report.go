@@ -181,7 +181,7 @@ func (r *reports) interrupted(a *attempt, f *storage.Finish) {
 	if a.verdict.stack != "" {
 		level, more = slog.LevelWarn, append(more, "stack", a.verdict.stack)
 	}
-	if a.verdict.ownError && spared(a.job) >= oftenSpared {
+	if a.verdict.ownError && sparedLately(a.job) >= oftenSpared {
 		r.job(slog.LevelWarn, interruptedOften, a.job, a.verdict.text, more...)
 		return
 	}

@@ -104,7 +104,7 @@ func (s *Store) Clock(ctx context.Context) (latest time.Time, shifting bool, err
 
 // StepClock implements [storage.Timekeeper].
 func (s *Store) StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error) {
-	err = s.submit(ctx, &request{work: shiftDead, run: func(t *tx) (err error) {
+	err = s.submit(ctx, &request{ends: true, work: shiftDead, run: func(t *tx) (err error) {
 		next, err = t.stepClock(now, after)
 		return err
 	}})

@@ -353,7 +353,7 @@ func (s *Store) readOne(ctx context.Context, dest []any, text string, args ...an
 	if _, e := s.look(); e != nil { // as in reading
 		err = e
 	}
-	return ended(ctx, translate(misfit(unread(err))))
+	return s.ours(ended(ctx, translate(misfit(unread(err)))))
 }
 
 // connect opens the connections, has the schema migrated, and returns the

@@ -127,8 +127,10 @@ func (s *Store) LookTx(ctx context.Context, in any, l storage.Lease) (r storage.
 			return err
 		}
 		if own := s.own.Load(); own != nil && own.tx == in {
-			own.ends = true // or so it is to
-			err = s.readOwn(ctx, own, look)
+			err = s.readOwn(ctx, own, func(t *tx) error {
+				own.ends = true // or so it is to
+				return look(t)
+			})
 		} else {
 			err = s.inside(ctx, in, 0, false, look)
 		}

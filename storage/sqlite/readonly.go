@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -235,6 +234,7 @@ func (v *view) explain(err error) error {
 const (
 	withoutLog  = "immutable"    // without a lock, as a file that does not change
 	withItsLog  = "readonly_shm" // by the index of the log, which is not written
+	asItsHealer = "rw"           // what was cut off is rolled back, by a process that may write
 	asItsWriter = ""             // its index is made as needed, by a process that may write
 )
 
@@ -243,7 +243,11 @@ func viewDSN(path, how string, busy time.Duration) string {
 	q := url.Values{"mode": {"ro"}, "_defensive": {"1"}, "_pragma": append([]string{
 		"busy_timeout(" + strconv.FormatInt(busy.Milliseconds(), 10) + ")",
 	}, readerPragmas...)}
-	if how != asItsWriter {
+	switch how {
+	case asItsWriter:
+	case asItsHealer:
+		q.Set("mode", "rw")
+	default:
 		q.Set(how, "1")
 	}
 	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: q.Encode()}
@@ -320,7 +324,7 @@ func checkOwn(path string, o Options) error {
 func (v *view) recovering(fn func(tx *sqlx.Tx) error) error {
 	err := v.recoveringBy(viewDSN(v.path, asItsWriter, v.opts.BusyTimeout), fn)
 	if isCode(err, lib.SQLITE_READONLY) {
-		err = v.recoveringBy(strings.Replace(viewDSN(v.path, asItsWriter, v.opts.BusyTimeout), "mode=ro", "mode=rw", 1), fn)
+		err = v.recoveringBy(viewDSN(v.path, asItsHealer, v.opts.BusyTimeout), fn)
 	}
 	return err
 }

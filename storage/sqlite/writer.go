@@ -258,7 +258,7 @@ func (w *writer) run() {
 	}
 	w.mine <- struct{}{}
 	defer w.give()
-	if w.failure.Load() == nil {
+	if w.failure.Load() == nil && w.taken.Load() == nil { // else what saves the file has the connection
 		w.stmts.close()
 	}
 }
