@@ -84,8 +84,8 @@
 //  1. An acknowledged Enqueue survives kill -9, a crash of the system and a power
 //     cut. With [Relaxed] the last commits may be lost in the latter two cases.
 //  2. At least once. An attempt that has not failed is repeated only if its handler
-//     snoozed, if a stop cut it off, or if its lease was lost; in the last case its
-//     late outcome is refused. Handlers must bear that.
+//     snoozed, if a stop cut it off, if its lease was lost, or if a full disk has no
+//     room for the jobs that follow; late outcomes are refused. Handlers must bear that.
 //  3. A job whose process dies while its handler runs comes back as soon as a worker
 //     recovers it, 1 s after its start at the earliest. It is dead with reason
 //     crashed after [WorkerOptions].MaxCrashes crashes in a row, or after the first
@@ -136,8 +136,8 @@
 // [Worker.Run] stops when its context ends, or when [Worker.Shutdown] is called. It
 // takes no more jobs, returns those that it has not started, and lets handlers run
 // for the grace. Then it cancels their contexts with [ErrShutdown], waits a little,
-// and writes the outcomes. No error counts any more: such a job was interrupted, and
-// runs again, with nothing used up. See docs/retries.md. Run
+// and writes the outcomes. From the beginning of the stop on no error is a failure: the
+// job was interrupted, and runs again, with nothing used up. See docs/retries.md. Run
 // returns when all that it started has ended, unless a handler ignores its context:
 // that is logged, and Run returns [ErrStuck]. Close the queue after that.
 package errand

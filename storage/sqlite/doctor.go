@@ -351,7 +351,8 @@ func (d *doctor) saved() error {
 			d.say("saved copies", SeverityError, "stop all processes, move the database and its -wal and -shm away, and rename the copy to its name",
 				"%s has what the database lacks: a process saved it when a file of the database was taken away", name)
 		default:
-			d.say("saved copies", SeverityNote, "compare the two, and delete the copy", "%s: the database seems to have all that this copy of an earlier loss has", name)
+			d.say("saved copies", SeverityWarning, "compare the jobs of the two by errand jobs ls, before you delete the copy",
+				"%s: a process saved it when a file of the database was taken away; the database has been written to since", name)
 		}
 	}
 	return nil
