@@ -264,17 +264,6 @@ func (a *attempt) judgePanic(text, stack string, with any) verdict {
 	return a.heedPanic(v, err)
 }
 
-// heedPanic returns v, the verdict on a panic with err, as far as the store and a stop allow it. The
-// methods of err may panic too.
-func (a *attempt) heedPanic(v verdict, err error) (out verdict) {
-	defer func() {
-		if recover() != nil {
-			out = a.heedStop(v, nil)
-		}
-	}()
-	return a.heedStop(a.heedStore(v, err), err)
-}
-
 // stack returns the stack of the calling goroutine, up to maxStack, from the
 // panic or Goexit on that ended its handler. Frames above are the engine's.
 func stack() string {

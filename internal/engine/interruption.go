@@ -134,3 +134,14 @@ func (r *runners) stopping() bool {
 		return r.excused.Load()
 	}
 }
+
+// heedPanic returns v, the verdict on a panic with err, as far as the store and a stop allow it. The
+// methods of err may panic too.
+func (a *attempt) heedPanic(v verdict, err error) (out verdict) {
+	defer func() {
+		if recover() != nil {
+			out = a.heedStop(v, nil)
+		}
+	}()
+	return a.heedStop(a.heedStore(v, err), err)
+}
