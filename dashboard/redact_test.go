@@ -89,13 +89,13 @@ func TestRedact(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = other.Close() })
 	var p payment
-	p.Card.Number, p.Card.Holder, p.Pins, p.Notes, p.Email = "4111", "Ann Holder", []int{8123}, map[string]pin{"a": {"9123"}}, "ann@example.com"
+	p.Card.Number, p.Card.Holder, p.Pins, p.Notes, p.Email = "no. 4111", "Ann Holder", []int{8123812381238123}, map[string]pin{"a": {"no. 9123"}}, "ann@example.com"
 	p.Body = `{"password":"hunter2","Notes":"plain"}`
 	headers := map[string]string{"authorization": "Bearer xyz", "reply-email": "header@example.com", "trace": "t1"}
 	id := add(t, q, p, &errand.JobOptions{Queue: "later", Headers: headers})
-	raw := add(t, q, errand.RawArgs{OfKind: "raw", JSON: []byte(`{"card":{"number":"4111"},"token":"xyz"}`)}, &errand.JobOptions{Queue: "later"})
+	raw := add(t, q, errand.RawArgs{OfKind: "raw", JSON: []byte(`{"card":{"number":"no. 4111"},"token":"xyz"}`)}, &errand.JobOptions{Queue: "later"})
 	changed := p
-	changed.Card.Number = "5111"
+	changed.Card.Number = "no. 5111"
 	if _, err := q.Change(t.Context(), errand.JobFilter{IDs: []errand.ID{id}}, errand.JobChange{Args: changed}); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestRedact(t *testing.T) {
 		}
 	}
 	const unknown = "No worker that knows the type of these args has run since this dashboard began"
-	secrets := []string{"4111", "5111", "8123", "9123", "hunter2", "Bearer xyz", "ann@example.com", "header@example.com"}
+	secrets := []string{"no. 4111", "no. 5111", "8123812381238123", "no. 9123", "hunter2", "Bearer xyz", "ann@example.com", "header@example.com"}
 	see(handler(dashboard.Operator), id, []string{unknown, `"holder": "[hidden]"`, "t1"}, append(secrets, "Ann Holder", "plain"))
 	see(handler(dashboard.Admin), id, append(secrets, "Ann Holder"), []string{unknown, "[hidden]"})
 	see(handler(dashboard.Viewer), id, []string{"are for the roles operator and admin"}, append(secrets, "Ann Holder", unknown, `"card"`))
@@ -129,14 +129,14 @@ func TestRedact(t *testing.T) {
 	operator := handler(dashboard.Operator)
 	stop := work(t, q)
 	see(operator, id, []string{`"number": "[hidden]"`, `"pins": "[hidden]"`, `"Pin": "[hidden]"`, "Ann Holder", "plain", "t1", "Args before"}, append(secrets, unknown))
-	see(operator, raw, []string{`"number": "[hidden]"`, `"token": "[hidden]"`, unknown}, []string{"4111", "xyz"})
+	see(operator, raw, []string{`"number": "[hidden]"`, `"token": "[hidden]"`, unknown}, []string{"no. 4111", "xyz"})
 	stop()
 	// What a bulk job does is no secret, but for the values that it writes.
-	b, err := q.StartBulk(t.Context(), errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{Kind: "payment"}, Set: map[string]json.RawMessage{"card.number": []byte(`"6111"`)}})
+	b, err := q.StartBulk(t.Context(), errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{Kind: "payment"}, Set: map[string]json.RawMessage{"card.number": []byte(`"no. 6111"`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	see(operator, b.ID, []string{`"redrive"`, `"set": "[hidden]"`}, []string{"6111", unknown})
+	see(operator, b.ID, []string{`"redrive"`, `"set": "[hidden]"`}, []string{"no. 6111", unknown})
 	// The worker has gone, and what it has shown is remembered.
 	see(operator, id, []string{"Ann Holder"}, append(secrets, unknown))
 	see(handler(dashboard.Operator), id, []string{unknown}, append(secrets, "Ann Holder"))
