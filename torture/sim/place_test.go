@@ -38,6 +38,7 @@ type follow struct {
 	mayAsked bool
 	floor    due
 	endedAt  time.Time
+	endedIn  int64 // the commit before it
 	keep     time.Duration
 }
 
@@ -171,7 +172,7 @@ func (f *follow) finish(l *lease) {
 	}
 	e := o.Effect(false)
 	f.Counters, f.state, f.reason = e.Counters(f.Counters), e.State, o.Reason
-	f.endedAt, f.keep = l.finished, l.keep
+	f.endedAt, f.endedIn, f.keep = l.finished, l.finBegin, l.keep
 	if !o.DueAt.IsZero() {
 		f.floor = due{at: o.DueAt, relative: true, set: l.finished, begin: l.finBegin}
 	} else if !e.KeepPlace {
@@ -252,10 +253,21 @@ func (f *follow) end() place {
 		p.mustBe = f.j.purged && len(p.states) == 1 && f.state == storage.Dead && len(f.j.redrives) == 0
 	}
 	if f.state == storage.Done || f.state == storage.Cancelled {
-		p.mayBeGone = f.keep <= 0 || !f.w.purgedTo.Before(f.endedAt.Add(f.keep-time.Microsecond))
+		p.mayBeGone = f.keep <= 0 || !f.w.purgedTo.Before(f.w.movedTo(f.endedAt, f.endedIn).Add(f.keep-time.Microsecond))
 		p.mustBe = f.keep <= 0 && len(p.states) == 1
 	}
 	return *p
+}
+
+// movedTo returns the earliest time to which steps of the clock may have moved one that was written
+// after a commit.
+func (w *world) movedTo(at time.Time, after int64) time.Time {
+	for _, s := range w.stepsBack {
+		if s.end > after && s.now.Before(at) {
+			at = s.now
+		}
+	}
+	return at
 }
 
 // judge checks that an outcome is what the handler's verdict and the policy
