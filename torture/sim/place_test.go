@@ -317,14 +317,15 @@ func (w *world) wasCancelled(key int64) bool {
 
 func (w *world) fits(l *lease, retry []time.Duration, exhausted bool) bool {
 	o, v := l.finish, l.got
-	stopped := errors.Is(v.cause, errand.ErrShutdown) || errors.Is(v.cause, errand.ErrLeaseLost)
+	lost := errors.Is(v.cause, errand.ErrLeaseLost)
+	stopped := lost || errors.Is(v.cause, errand.ErrShutdown)
 	if o.Outcome == storage.OutcomeInterrupted { // by a stop, or a lease that could not be extended
-		if errors.Is(v.cause, errand.ErrLeaseLost) && !l.life.troubled.Load() {
+		if lost && !l.life.troubled.Load() {
 			return false
 		}
 		switch v.manner {
 		case succeeds:
-			return false
+			return lost
 		case panics, exits:
 			return stopped || v.stopping
 		case fails, asksLater, isPermanent:
@@ -332,7 +333,7 @@ func (w *world) fits(l *lease, retry []time.Duration, exhausted bool) bool {
 		}
 		return v.cause != nil
 	}
-	if stopped && v.why != nil {
+	if stopped && (v.why != nil || lost) {
 		return false
 	}
 	delay := time.Duration(0)
