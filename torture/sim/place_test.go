@@ -330,6 +330,8 @@ func (w *world) fits(l *lease, retry []time.Duration, exhausted bool) bool {
 			return stopped || v.stopping
 		case fails, asksLater, isPermanent:
 			return v.cause != nil || v.stopping
+		case snoozes:
+			return v.cause != nil || v.stopping && l.Snoozes >= w.worker.MaxSnoozes
 		}
 		return v.cause != nil
 	}
