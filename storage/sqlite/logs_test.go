@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,14 +15,18 @@ import (
 // outbox is a slog.Handler that enqueues a job for each record.
 type outbox struct {
 	slog.Handler
-	store *sqlite.Store
+	store atomic.Pointer[sqlite.Store] // nil while that is being opened
 	sent  chan error
 }
 
 func (o *outbox) Enabled(context.Context, slog.Level) bool { return true }
 
 func (o *outbox) Handle(context.Context, slog.Record) error {
-	_, err := o.store.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "log")})
+	s := o.store.Load()
+	if s == nil {
+		return nil
+	}
+	_, err := s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "log")})
 	o.sent <- err
 	return nil
 }
@@ -31,7 +36,7 @@ func TestLogs_LoggerThatEnqueues(t *testing.T) {
 	box := &outbox{sent: make(chan error, 10)}
 	d := newDB(t, &sqlite.Options{Logger: slog.New(box)})
 	s := d.open()
-	box.store = s
+	box.store.Store(s)
 	enqueue(t, s, "a", 1)
 	held := lease(t, s, 1, "a")[0].Lease
 	full := 2                  // first the log is cut
