@@ -29,7 +29,7 @@ type ending struct {
 	grace, cut, lost string
 }
 
-// gives is the ending of a handler that returns err.
+// gives returns the ending of a handler that returns err.
 func gives(name string, err error, grace, cut, lost string) ending {
 	return ending{name, func(context.Context, *rig) error { return err }, grace, cut, lost}
 }

@@ -76,8 +76,8 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 	return nil
 }
 
-// newFile has write fill a file of another name in the same folder, and then gives it its
-// own. It deletes the file after an error.
+// newFile has write fill a file of another name in the same folder, and renames that
+// to path. It deletes the file after an error.
 func newFile(path string, write func(name string) error) error {
 	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-part-*") // mode 0600
 	if err != nil {
