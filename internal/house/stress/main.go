@@ -3,7 +3,7 @@
 // with the race detector. A test whose verdict hangs on load, or on the order of goroutines,
 // is to fail here. What has failed is not run again; the command goes on, and its status is 1.
 //
-//	go run ./internal/house/stress [-seed N] [-from N] [-keep FOLDER] [-packages REGEXP]
+//	go run ./internal/house/stress [-seed N] [-from N] [-keep FOLDER] [-packages REGEXP] [-race FLAGS]
 //
 // The order of the runs, and that of the tests in each, is that of the seed. So with the seed of
 // an earlier call, which the first line of its output says, -from goes on where it was ended.
@@ -42,11 +42,12 @@ func main() {
 	from := flag.Int("from", 1, "the number of the first run")
 	keep := flag.String("keep", "", "the folder for what failed runs have printed; one of its own if empty")
 	only := flag.String("packages", "", "a regular expression: only packages that match it")
+	race := flag.String("race", "-race", "how a binary with the race detector is built: flags of go test")
 	list := flag.Bool("list", false, "print the runs and do nothing")
 	flag.Parse()
 	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer end()
-	failed, err := stress(ctx, *seed, *from, *keep, *only, *list)
+	failed, err := stress(ctx, &stresser{seed: *seed, folder: *keep, race: strings.Fields(*race)}, *from, *only, *list)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stress:", err)
 		os.Exit(2)
@@ -143,7 +144,7 @@ func packages(ctx context.Context, root string) ([]pkg, error) {
 	return all, err
 }
 
-func stress(ctx context.Context, seed uint64, from int, keep, only string, list bool) (failed int, err error) {
+func stress(ctx context.Context, s *stresser, from int, only string, list bool) (failed int, err error) {
 	match, err := regexp.Compile(only)
 	if err != nil {
 		return 0, fmt.Errorf("-packages: %w", err)
@@ -153,23 +154,22 @@ func stress(ctx context.Context, seed uint64, from int, keep, only string, list 
 		return 0, err
 	}
 	all = slices.DeleteFunc(all, func(p pkg) bool { return !match.MatchString(p.path) })
-	runs := order(all, seed)
+	runs := order(all, s.seed)
 	if from < 1 || from > len(runs) {
 		return 0, fmt.Errorf("-from %d: must be from 1 to %d, the number of runs", from, len(runs))
 	}
-	if keep == "" {
-		if keep, err = os.MkdirTemp("", "stress-"); err != nil {
+	if s.folder == "" {
+		if s.folder, err = os.MkdirTemp("", "stress-"); err != nil {
 			return 0, err
 		}
-	} else if err := os.MkdirAll(keep, 0o755); err != nil {
+	} else if err := os.MkdirAll(s.folder, 0o755); err != nil {
 		return 0, err
 	}
-	fmt.Printf("seed %d, %d packages, %d runs from %d on, beside %d busy loops; what fails is kept in %s\n", seed, len(all), len(runs), from, runtime.NumCPU(), keep)
-	s := &stresser{seed: seed, folder: keep}
+	fmt.Printf("seed %d, %d packages, %d runs from %d on, beside %d busy loops; what fails is kept in %s\n", s.seed, len(all), len(runs), from, runtime.NumCPU(), s.folder)
 	defer s.drop()
 	for i, r := range runs[from-1:] {
 		if ctx.Err() != nil {
-			fmt.Printf("ended before run %d, of the seed %d\n", from+i, seed)
+			fmt.Printf("ended before run %d, of the seed %d\n", from+i, s.seed)
 			return failed, context.Cause(ctx)
 		}
 		if list {
@@ -195,9 +195,10 @@ func stress(ctx context.Context, seed uint64, from int, keep, only string, list 
 // stresser runs one binary after the other.
 type stresser struct {
 	seed   uint64
-	folder string
-	binary string // the last one that was built
-	of     run    // what it was built for
+	folder string   // for what failed runs have printed
+	race   []string // how to build with the race detector
+	binary string   // the last one that was built
+	of     run      // what it was built for
 }
 
 func (s *stresser) drop() {
@@ -221,7 +222,7 @@ func (s *stresser) build(ctx context.Context, r run) ([]byte, error) {
 	}
 	args := []string{"test", "-c", "-o", binary}
 	if r.race {
-		args = append(args, "-race")
+		args = append(args, s.race...)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, r.path)...)
 	cmd.Dir = r.module
