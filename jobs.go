@@ -53,7 +53,9 @@ type JobInfo struct {
 	// Args are as they were enqueued, or as [Queue.Change] has left them.
 	Args    json.RawMessage   `json:"args,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
-	Tags    []string          `json:"tags,omitempty"` // sorted; nil if there are none
+	// Tags are sorted; nil if there are none. A job that was imported from another queue has one
+	// more, "errand.origin:" and its ID there.
+	Tags []string `json:"tags,omitempty"`
 	// Parent is the job with whose end this one was enqueued, see [Job.Then]; zero if none was.
 	Parent ID `json:"parent,omitzero"`
 	// Checkpoint is where a job that has not ended, or is dead, has got to, and Result what it
@@ -284,11 +286,13 @@ func (f *faults) tags(place string, tags []string) []string {
 	field := place + "tags"
 	for i, tag := range tags {
 		place := fmt.Sprintf("%s[%d]", field, i)
-		if strings.HasPrefix(tag, parentTag) {
-			f.field(place, tag, fmt.Sprintf("must not begin with %q, as those of Job.Then do", parentTag))
-		}
-		if f.tag(place, tag); strings.HasPrefix(tag, messageTag) {
-			f.field(place, tag, fmt.Sprintf("must not begin with %q, as those of Topics.Publish do", messageTag))
+		f.tag(place, tag)
+		for _, own := range []struct{ tag, of string }{
+			{parentTag, "those of Job.Then do"}, {messageTag, "those of Topics.Publish do"}, {originTag, "those of jobs that were imported do"},
+		} {
+			if strings.HasPrefix(tag, own.tag) {
+				f.field(place, tag, fmt.Sprintf("must not begin with %q, as %s", own.tag, own.of))
+			}
 		}
 	}
 	tags = slices.Compact(slices.Sorted(slices.Values(tags)))
@@ -351,8 +355,12 @@ func jobInfoOf(r *storage.Record, err error) (JobInfo, error) {
 	return jobInfo(r)
 }
 
-// parentTag begins the tags that name a parent.
-var parentTag, _, _ = strings.Cut(storage.ParentTag(ID{}), ID{}.String())
+// parentTag begins the tags that name a parent, originTag those that say where jobs were
+// imported from.
+var (
+	parentTag, _, _ = strings.Cut(storage.ParentTag(ID{}), ID{}.String())
+	originTag, _, _ = strings.Cut(storage.OriginTag(ID{}), ID{}.String())
+)
 
 // parentOf returns the parent that one of the tags names, and the other tags.
 func parentOf(tags []string) (parent ID, others []string) {

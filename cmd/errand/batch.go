@@ -15,6 +15,7 @@ import (
 	"time"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
 )
 
 // batch enqueues the jobs of lines, many in one commit.
@@ -22,17 +23,21 @@ type batch struct {
 	parse   func(line []byte) (queue.NewJob, error)
 	longest int  // a line may be, in bytes
 	one     bool // there is one line, which errors do not name
+	// from, if not nil, returns the ID that the job which was parsed last has in the queue that it
+	// comes from. A job that came in before is not added again.
+	from func() queue.ID
 	// told is called for each line whose job was added, or was a duplicate; it may be nil.
 	told func(line int, e queue.Enqueued) error
 
 	enqueued, duplicates int
-	replaced             int
+	replaced, before     int
 	id                   *queue.ID // of one job, or of its duplicate
 
 	bar   *progress
 	queue *queue.Queue
 	jobs  []queue.NewJob
-	at    []int // the lines of jobs
+	ids   []queue.ID // of jobs where they come from, with from
+	at    []int      // the lines of jobs
 	size  int
 	line  int // that was read last
 }
@@ -185,6 +190,9 @@ func (b *batch) add(n int, l line) error {
 	if err != nil {
 		return b.fault(n, err)
 	}
+	if b.from != nil {
+		b.ids = append(b.ids, b.from())
+	}
 	b.jobs = append(b.jobs, job)
 	b.at, b.size = append(b.at, n), b.size+len(text)
 	return nil
@@ -196,11 +204,11 @@ func (b *batch) flush(ctx context.Context) error {
 	if len(b.jobs) == 0 {
 		return nil
 	}
-	added, err := b.queue.EnqueueMany(ctx, b.jobs)
+	added, err := b.enqueue(ctx, len(b.jobs))
 	var fault error
 	if i, text := refused(err); text != "" {
 		if fault, err = b.fault(b.at[i], errors.New(text)), nil; i > 0 {
-			added, err = b.queue.EnqueueMany(ctx, b.jobs[:i])
+			added, err = b.enqueue(ctx, i)
 		}
 	}
 	for i, e := range added {
@@ -213,15 +221,26 @@ func (b *batch) flush(ctx context.Context) error {
 		if e.Replaced {
 			b.replaced++
 		}
-		if e.Duplicate {
+		switch {
+		case e.Duplicate && b.from != nil && e.Key == "":
+			b.before++
+		case e.Duplicate:
 			b.duplicates++
-		} else {
+		default:
 			b.enqueued++
 		}
 	}
-	b.bar.set(int64(b.enqueued + b.duplicates))
-	b.jobs, b.at, b.size = b.jobs[:0], b.at[:0], 0
+	b.bar.set(int64(b.enqueued + b.duplicates + b.before))
+	b.jobs, b.ids, b.at, b.size = b.jobs[:0], b.ids[:0], b.at[:0], 0
 	return errors.Join(err, fault)
+}
+
+// enqueue adds the first n of the jobs that were read.
+func (b *batch) enqueue(ctx context.Context, n int) ([]queue.Enqueued, error) {
+	if b.from != nil {
+		return door.Import(ctx, b.queue, b.jobs[:n], b.ids[:n])
+	}
+	return b.queue.EnqueueMany(ctx, b.jobs[:n])
 }
 
 // fault names the line that a fault is in, if there are lines.

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
 )
 
 func exportCommand(t *tool) *cobra.Command {
@@ -59,6 +62,9 @@ are. The exit status is 1 if a named job is not dead.`,
 	return cmd
 }
 
+// originTag begins the tag of a job that was imported, which a line may have from an import before.
+var originTag, _, _ = strings.Cut(storage.OriginTag(queue.ID{}), queue.ID{}.String())
+
 // maxExportLine is how long a line may be: args and headers may be up to 64 MiB each.
 const maxExportLine = 160 << 20
 
@@ -71,7 +77,11 @@ func importCommand(t *tool) *cobra.Command {
 		Long: `Enqueue what "errand dead export" has written, from a file, or from standard input: each
 line becomes a new job that is ready, with the kind, queue, priority, args, headers,
 tags, timeout and unique key of the old one. Its policy is the one by which the old one
-died. Jobs whose unique key another job holds are left out, and the exit status is 1.`,
+died. Jobs whose unique key another job holds are left out, and the exit status is 1.
+
+A job that came in before is left out too, as long as it is there, in whatever state. So an
+import that was cut off can be run again. The job has the tag errand.origin:ID, with the ID
+of the old one, by which errand jobs ls --tag finds it.`,
 		Example: "  errand dead export jobs.db | errand dead import other.db --create",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -84,16 +94,25 @@ died. Jobs whose unique key another job holds are left out, and the exit status 
 				defer f.Close() //nolint:errcheck // only read
 				in = &input{ctx: cmd.Context(), r: f}
 			}
-			lines := &batch{longest: maxExportLine, parse: func(line []byte) (queue.NewJob, error) { return newJobOf(line, to) }}
+			var id queue.ID
+			lines := &batch{longest: maxExportLine, from: func() queue.ID { return id }}
+			lines.parse = func(line []byte) (job queue.NewJob, err error) {
+				job, id, err = newJobOf(line, to)
+				return job, err
+			}
 			err = lines.all(cmd.Context(), t, args[0], create, in, t.progress("importing", 0))
-			if err != nil && lines.enqueued == 0 {
+			if err != nil && lines.enqueued+lines.before == 0 {
 				return err
 			}
 			shown := t.show(struct {
 				Imported   int `json:"imported"`
 				Duplicates int `json:"duplicates"`
-			}{lines.enqueued, lines.duplicates}, func(p *printer) {
+				Before     int `json:"before"`
+			}{lines.enqueued, lines.duplicates, lines.before}, func(p *printer) {
 				p.printf("%s imported\n", jobsText(lines.enqueued))
+				if lines.before > 0 {
+					p.printf("%s left out, as they came in before\n", jobsText(lines.before))
+				}
 				if lines.duplicates > 0 {
 					p.printf("%s left out, as others hold their unique keys\n", jobsText(lines.duplicates))
 				}
@@ -106,12 +125,13 @@ died. Jobs whose unique key another job holds are left out, and the exit status 
 	return cmd
 }
 
-// newJobOf reads a line of an export.
-func newJobOf(line []byte, to string) (queue.NewJob, error) {
+// newJobOf reads a line of an export. id is what its job was.
+func newJobOf(line []byte, to string) (job queue.NewJob, id queue.ID, err error) {
 	var j queue.JobInfo
 	if err := json.Unmarshal(line, &j); err != nil {
-		return queue.NewJob{}, fmt.Errorf("must be an object as errand dead export writes it: %w", err)
+		return job, id, fmt.Errorf("must be an object as errand dead export writes it: %w", err)
 	}
+	j.Tags = slices.DeleteFunc(j.Tags, func(tag string) bool { return strings.HasPrefix(tag, originTag) })
 	o := &queue.JobOptions{Queue: j.Queue, Priority: j.Priority, Timeout: j.Timeout, Headers: j.Headers, Tags: j.Tags, Group: j.Group}
 	if to != "" {
 		o.Queue = to
@@ -122,5 +142,5 @@ func newJobOf(line []byte, to string) (queue.NewJob, error) {
 	if j.Policy != nil {
 		o.Policy = *j.Policy
 	}
-	return queue.NewJob{Args: queue.RawArgs{OfKind: j.Kind, JSON: j.Args}, Options: o}, nil
+	return queue.NewJob{Args: queue.RawArgs{OfKind: j.Kind, JSON: j.Args}, Options: o}, j.ID, nil
 }

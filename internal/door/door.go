@@ -165,6 +165,23 @@ func TopicsTx[J any](queue, tx any) (Topics[J], error) {
 	return in.Topics()
 }
 
+// Import enqueues jobs that come from other queues, all or none of them, as Queue.EnqueueMany
+// does. from has the ID of each in the queue that it comes from, or the zero ID. A job that came
+// in before under that ID, and is there, live, finished or dead, is a duplicate with no Key: the
+// jobs get the tag that [storage.OriginTag] returns. J is the root's NewJob.
+func Import[J any](ctx context.Context, queue any, jobs []J, from []storage.ID) ([]storage.Enqueued, error) {
+	if root.open == nil {
+		return nil, errNoRoot(queue)
+	}
+	in, err := as[interface {
+		Import(ctx context.Context, jobs []J, from []storage.ID) ([]storage.Enqueued, error)
+	}](root.open(queue))
+	if err != nil {
+		return nil, err
+	}
+	return in.Import(ctx, jobs, from)
+}
+
 // JobsTx returns the jobs of a kind as a transaction of the application on the queue's file
 // sees them, for package errandtest. I is the root's JobInfo.
 func JobsTx[I any](ctx context.Context, queue, tx any, kind string) ([]I, error) {

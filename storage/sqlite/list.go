@@ -133,8 +133,8 @@ func (s *Store) Jobs(ctx context.Context, f storage.Filter, after string, limit 
 }
 
 // JobsTx returns the jobs that match as tx sees them, with all that is known of each, in the
-// order of Jobs. It is for tests: tx is a [*sql.Tx], from which nobody else may read
-// meanwhile. JobsTx returns [storage.ErrWrongDatabase] for a transaction on another database.
+// order of Jobs. tx is a [*sql.Tx], from which nobody else may read meanwhile. JobsTx returns
+// [storage.ErrWrongDatabase] for a transaction on another database.
 func (s *Store) JobsTx(ctx context.Context, in any, f storage.Filter) (all []storage.Record, err error) {
 	if err := s.inside(ctx, in, 0, false, func(*tx) error { return nil }); err != nil {
 		return nil, err
