@@ -15,7 +15,8 @@ import (
 type Role int
 
 const (
-	// Viewer sees all but args, headers, checkpoints and results.
+	// Viewer sees all but args, headers, checkpoints and results. What is secret in errors and
+	// other texts is hidden.
 	Viewer Role = iota + 1
 	// Operator sees these too, with what is secret hidden, and acts on jobs, queues and schedules.
 	Operator

@@ -36,7 +36,8 @@ type Options struct {
 	// ReadOnly lets nobody act, whatever the role. If false, roles say who may.
 	ReadOnly bool
 	// Hidden are more parts of names of fields whose values are hidden from all but an [Admin]:
-	// in args, also those before a change, headers, checkpoints, results and messages. Only
+	// in args, also those before a change, headers, checkpoints, results, messages, and in the
+	// texts of errors, stacks, causes, holds and progress. Only
 	// letters and digits count, in any case. Hidden are in any case names with password,
 	// passwd, passphrase, pwd, secret, token, api_key, access_key, authorization, bearer,
 	// signature, cookie, credential, private_key, ssn, card_number, cvv and iban, and the

@@ -119,7 +119,11 @@ func jobs(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	page.Jobs = x.listed(page.Jobs)
+	if page.Jobs = x.listed(page.Jobs); in.Error != "" && x.who.Role < Admin { // else guesses of what is hidden would be answered
+		page.Jobs = slices.DeleteFunc(page.Jobs, func(j errand.JobInfo) bool {
+			return !strings.Contains(strings.ToLower(x.b.keys.text(j.Error)), strings.ToLower(in.Error))
+		})
+	}
 	l, err := x.look()
 	if err != nil {
 		return nil, err

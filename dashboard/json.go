@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 
 	"github.com/errandq/errand"
 )
@@ -43,4 +44,47 @@ func settingsJSON(all []errand.LaneSettings, stats []errand.LaneStats) []joined 
 		out = append(out, joined{all[i], all[i].CapUse(stats)})
 	}
 	return out
+}
+
+// textNames are the members of JSON for programs whose texts handlers, or somebody at the other side,
+// have written.
+var textNames = []string{"error", "stack", "text", "note", "detail", "reason", "why"}
+
+// texts returns JSON for programs with what keys.text leaves of the members that are such texts.
+func (k keys) texts(doc []byte) []byte {
+	r := redactor{keys: k, doc: doc}
+	r.space()
+	r.texts()
+	return r.result()
+}
+
+// texts passes over a value, and hides what is hidden in the texts in it.
+func (r *redactor) texts() {
+	first := r.doc[r.at]
+	if first != '{' && first != '[' {
+		r.pass()
+		return
+	}
+	r.at++
+	for r.space(); r.doc[r.at] != '}' && r.doc[r.at] != ']'; r.space() {
+		if first == '{' {
+			name := r.string()
+			if r.space(); r.doc[r.at] == '"' && slices.Contains(textNames, name) {
+				r.text()
+				continue
+			}
+		}
+		r.texts()
+	}
+	r.at++
+}
+
+// text passes over a string, and hides what is hidden in it.
+func (r *redactor) text() {
+	start := r.at
+	s := r.string()
+	if clean := r.keys.text(s); clean != s {
+		quoted, _ := marshal(clean) // no text fails
+		r.cuts = append(r.cuts, patch{start, r.at, quoted})
+	}
 }

@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"html"
 	"net/http"
 	"net/url"
@@ -278,4 +279,68 @@ func TestJob_messageHidden(t *testing.T) {
 	sees(operator, "unique key", keys, true, "sha256:[hidden]")
 	sees(handler(dashboard.Viewer), "unique key", keys, false, info.Unique)
 	sees(handler(dashboard.Admin), "unique key", keys, true, info.Unique)
+}
+
+// What handlers write is as args are: of its texts nobody but an admin sees users in URLs and the
+// values of hidden names, on pages, as JSON and as a match of a filter.
+func TestTexts(t *testing.T) {
+	q := open(t)
+	ctx, stop := context.WithCancel(t.Context())
+	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
+	says := func(what string) error {
+		return fmt.Errorf("%s https://ann:planted@host/%s?token=planted&page=7: refused", what, what)
+	}
+	errand.Handle(w, func(_ context.Context, job *errand.Job[payment]) error {
+		job.Progress(1, 2, says("note").Error())
+		err := says(job.Args.Body)
+		switch job.Args.Body {
+		case "panic":
+			panic(err)
+		case "permanent":
+			return errand.Permanent(err)
+		case "hold":
+			stop()
+			return errand.HoldLane(time.Hour, err)
+		}
+		return err
+	}, errand.HandlerOptions{Concurrency: 1})
+	ids := map[string]errand.ID{}
+	for _, body := range []string{"panic", "failed", "permanent", "hold"} {
+		ids[body] = add(t, q, payment{Body: body}, nil)
+	}
+	if err := w.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []dashboard.Role{dashboard.Viewer, dashboard.Operator, dashboard.Admin} {
+		h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(role), Logger: quiet})
+		shown := 0
+		all := crawl(t, h, "/")
+		for at := range all {
+			joint := "?"
+			if strings.Contains(at, "?") {
+				joint = "&"
+			}
+			_, doc := get(h, at+joint+"format=json")
+			for _, text := range []string{all[at], doc} {
+				if strings.Contains(text, "planted") {
+					shown++
+					if role < dashboard.Admin {
+						t.Errorf("%v sees %s: %s", role, at, text)
+					}
+				}
+			}
+		}
+		if (shown > 0) != (role == dashboard.Admin) {
+			t.Errorf("%v: %d pages have what is hidden", role, shown)
+		}
+		if text := all["/job/"+ids["permanent"].String()]; !strings.Contains(text, "permanent https://") || !strings.Contains(text, "page=7") {
+			t.Errorf("%v does not see the rest of the error: %s", role, text)
+		}
+		for _, part := range []string{"planted", "permanent"} {
+			_, text := get(h, "/jobs?format=json&error="+part)
+			if got, want := strings.Contains(text, ids["permanent"].String()), part == "permanent" || role == dashboard.Admin; got != want {
+				t.Errorf("%v finds the job by %q: %t", role, part, got)
+			}
+		}
+	}
 }

@@ -110,6 +110,16 @@ type layout struct {
 	Age  time.Duration // of what it shows
 	Away *away         // why it shows nothing newer; nil if it is the newest
 	Body template.HTML // in place of Data, if it is not empty
+	keys keys          // what Text hides; nil: nothing
+}
+
+// Text returns a text that a handler or somebody at the other side has written, as an error, without
+// what is hidden from who asks.
+func (l *layout) Text(s string) string {
+	if l.keys == nil {
+		return s
+	}
+	return l.keys.text(s)
 }
 
 type navItem struct{ Name, Title string }
@@ -123,6 +133,9 @@ func (x *request) layout(title string, data any) *layout {
 	l := &layout{Up: x.up, Name: x.b.o.Name, Title: title, Who: x.who, May: x.who.Role, Inside: x.who.Role > 0, Now: time.Now(), Nav: nav, Data: data}
 	if !l.Inside {
 		l.Name = "errand" // what the pages are about is for those inside
+	}
+	if x.who.Role < Admin {
+		l.keys = x.b.keys
 	}
 	if x.up == "" {
 		l.Up = "./"
@@ -170,6 +183,9 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 		if err != nil {
 			x.fail(w, err)
 			return
+		}
+		if x.who.Role < Admin {
+			b = x.b.keys.texts(b)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
