@@ -20,6 +20,8 @@ type StatusError struct {
 	// fragment, in which secrets may be. If URL is empty, Error does not name the
 	// request.
 	Method, URL string
+	// Location is where a redirect leads to, shown as URL is. If empty, it does not say.
+	Location string
 	// Text is how the body of the answer begins. If empty, the answer has no text.
 	Text string
 }
@@ -42,9 +44,10 @@ func HTTPError(status int, header map[string][]string, now time.Time) error {
 
 // Limits for what Error shows, in bytes.
 const (
-	maxMethod = 20
-	maxURL    = 300
-	maxText   = 512
+	maxMethod   = 20
+	maxURL      = 300
+	maxLocation = 100
+	maxText     = 512
 )
 
 // Error returns request, status and text on one line of less than 1 KiB. Characters
@@ -55,6 +58,9 @@ func (e *StatusError) Error() string {
 		b.WriteString(strings.TrimSpace(oneLine(e.Method, maxMethod)+" "+oneLine(e.URL, maxURL)) + ": ")
 	}
 	fmt.Fprintf(&b, "http status %d", e.Status)
+	if to := oneLine(e.Location, maxLocation); to != "" {
+		b.WriteString(" to " + to)
+	}
 	if e.After > 0 {
 		fmt.Fprintf(&b, ", retry after %v", e.After)
 	}

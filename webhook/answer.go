@@ -63,6 +63,9 @@ func (c *client) send(req *http.Request, secrets ...string) (*answer, error) {
 	err = policyhttp.Error(resp)
 	if e, ok := errors.AsType[*policy.StatusError](err); ok {
 		e.Method, e.URL = req.Method, shown(req.URL)
+		if to, err := resp.Location(); err == nil && e.Location != "" {
+			e.Location = text([]byte(shown(to)), req, secrets)
+		}
 	}
 	if a.status == http.StatusGone {
 		err = fmt.Errorf("%w: %w", errGone, err)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
@@ -198,6 +199,9 @@ func (f *faults) url(field, s string, c *client) {
 	}
 	if u.Fragment != "" || strings.Contains(s, "#") {
 		fault("must have no fragment")
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) }) {
+		fault("must have no blank and no character that cannot be seen: write it as %20 is")
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {

@@ -188,6 +188,9 @@ func TestURL(t *testing.T) {
 		{strict, "https://shop example/", "must be a URL"},
 		{strict, `https://shop.example\@10.0.0.1/`, "must be a URL"},
 		{strict, "https://bücher.example/", "punycode"},
+		{strict, "https://shop.example/hook ", "must have no blank"},
+		{strict, "https://shop.example/hook\u200b", "no character that cannot be seen"},
+		{strict, "https://shop.example/a%20b", ""},
 		{strict, "https://shop.example/" + strings.Repeat("x", maxURL-21), ""},
 		{strict, "https://shop.example/" + strings.Repeat("x", maxURL-20), "must be at most 2048 bytes"},
 	} {
@@ -298,6 +301,12 @@ func TestSend_namesURL(t *testing.T) {
 		if got := shown(u); got != c.want {
 			t.Errorf("%s is shown as %s, want %s", c.url, got, c.want)
 		}
+	}
+	moved := &receiver{script: says("HTTP/1.1 301 Moved\r\nLocation: /services/XXXXXXXXXXXXXXXXXXXXXXXX?key=t0p\r\nContent-Length: 0\r\n\r\n")}
+	there := moved.client(clientOptions{})
+	defer there.close()
+	if _, err := there.send(post(t, there, "")); err == nil || !strings.HasSuffix(err.Error(), "http status 301 to http://shop.example/services/...") {
+		t.Errorf("moved: %v", err)
 	}
 	r := &receiver{script: func(net.Conn) {}} // ends the connection
 	c := r.client(clientOptions{})

@@ -23,9 +23,10 @@ const (
 
 // Error returns the error of a delivery that was answered: nil for a status from 200 to
 // 299, else a [*policy.StatusError] with the Retry-After of the header, the method and
-// URL of the request, and the first 512 bytes of the body if they are text.
+// URL of the request, where a redirect leads to, and the first 512 bytes of the body if they
+// are text.
 //
-// The URL is without userinfo, query and fragment. In the text, dots replace what repeats
+// The URLs are without userinfo, query and fragment. In the text, dots replace what repeats
 // word for word a value of the request's query, password, cookies, or Authorization or
 // Proxy-Authorization headers; values of less than 4 bytes stay.
 //
@@ -46,6 +47,9 @@ func Error(resp *http.Response) error {
 	if resp.Request != nil {
 		e.Method = cmp.Or(resp.Request.Method, http.MethodGet)
 		e.URL = publicURL(resp.Request.URL)
+	}
+	if to, err := resp.Location(); err == nil && e.Status/100 == 3 {
+		e.Location = without(publicURL(to), resp.Request)
 	}
 	e.Text = text(resp)
 	return e
@@ -74,10 +78,16 @@ func text(resp *http.Response) string {
 	if len(body)-len(s) >= utf8.UTFMax || strings.ContainsRune(s, 0) {
 		return ""
 	}
-	for _, secret := range secrets(resp.Request) {
+	s = without(s, resp.Request)
+	return strings.ToValidUTF8(s[:min(len(s), maxText)], "")
+}
+
+// without returns a text without what repeats a secret of a request.
+func without(s string, req *http.Request) string {
+	for _, secret := range secrets(req) {
 		s = strings.ReplaceAll(s, secret, "...")
 	}
-	return strings.ToValidUTF8(s[:min(len(s), maxText)], "")
+	return s
 }
 
 // secrets returns the values of a request that must not be kept, longest first.

@@ -34,6 +34,31 @@ func TestError(t *testing.T) {
 	}
 }
 
+// The error of a redirect says where that leads to.
+func TestError_Location(t *testing.T) {
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "https://api.example/v1/hook?key=t0pkey", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		status   int
+		to, want string
+	}{
+		{301, "https://ada:pw@new.example/hook?key=t0pkey#x", "POST https://api.example/v1/hook: http status 301 to https://new.example/hook"},
+		{308, "/v2/t0pkey", "POST https://api.example/v1/hook: http status 308 to https://api.example/v2/..."},
+		{302, "", "POST https://api.example/v1/hook: http status 302"},
+		{500, "/v2/hook", "POST https://api.example/v1/hook: http status 500"},
+	} {
+		err := policyhttp.Error(&http.Response{StatusCode: c.status, Header: http.Header{"Location": {c.to}}, Request: req})
+		if c.to == "" {
+			err = policyhttp.Error(&http.Response{StatusCode: c.status, Request: req})
+		}
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%d to %s: %v, want %s", c.status, c.to, err, c.want)
+		}
+	}
+}
+
 func TestError_Text(t *testing.T) {
 	for _, test := range []struct{ body, want string }{
 		{"", ""},

@@ -26,6 +26,6 @@ func ExampleNewClient() {
 	fmt.Println(strings.ReplaceAll(err.Error(), portal.URL, "https://shop.example"))
 	fmt.Println(policy.Classify(err))
 	// Output:
-	// POST https://shop.example/orders: http status 302
+	// POST https://shop.example/orders: http status 302 to http://portal.test/login
 	// unavailable
 }
