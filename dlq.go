@@ -260,3 +260,74 @@ func traceOf(stored []byte) []byte {
 	}
 	return kept
 }
+
+// Import is [door.Import]. The look and the write are one transaction, so that two imports of the
+// same jobs at a time are as one after the other.
+func (t *topics) Import(ctx context.Context, jobs []NewJob, from []ID) (added []Enqueued, err error) {
+	q := t.queue
+	s, err := q.txStore()
+	if err != nil {
+		return nil, err
+	}
+	var before []int // jobs that came in before
+	added, err = q.enqueue(ctx, jobs, indexed, func(ctx context.Context, now time.Time, records []storage.NewJob) (all []Enqueued, err error) {
+		err = s.Tx(ctx, func(tx any) (err error) {
+			all, before, err = importTx(ctx, &inside{q, s, tx, nil}, now, records, from)
+			return err
+		})
+		if err == nil {
+			q.events.tellEnqueued(now, records, all)
+		}
+		return all, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range before {
+		added[i].Key = ""
+	}
+	return added, nil
+}
+
+// importTx enqueues the jobs that did not come in before, and returns the indexes of the others.
+func importTx(ctx context.Context, in *inside, now time.Time, records []storage.NewJob, from []ID) (all []Enqueued, before []int, err error) {
+	all = make([]Enqueued, len(records))
+	var left []storage.NewJob
+	var at []int // in records, of those left
+	first := map[ID]int{}
+	for i := range records {
+		if from[i].IsZero() {
+			left, at = append(left, records[i]), append(at, i)
+			continue
+		}
+		if _, twice := first[from[i]]; twice {
+			before = append(before, i)
+			continue
+		}
+		first[from[i]] = i
+		tag := storage.OriginTag(from[i])
+		there, err := in.jobs(ctx, storage.Filter{Tag: tag})
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case len(there) > 0:
+			all[i], before = Enqueued{ID: there[0].ID, Duplicate: true}, append(before, i)
+		default:
+			records[i].Tags = append(slices.Clone(records[i].Tags), tag)
+			left, at = append(left, records[i]), append(at, i)
+		}
+	}
+	if len(left) > 0 {
+		added, err := in.store.EnqueueTx(ctx, in.tx, now, left)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, e := range added {
+			all[at[i]] = e
+		}
+	}
+	for _, i := range before {
+		all[i].ID, all[i].Duplicate = all[first[from[i]]].ID, true
+	}
+	return all, before, nil
+}

@@ -216,7 +216,12 @@ func (w *Why) ended(j *JobInfo) {
 	if j.State == Dead {
 		text = fmt.Sprintf("it is in the dead letters since %s, as %s", moment(j.EndedAt), j.Reason)
 	}
-	w.add(WhyReason{Code: WhyEnded, Reason: string(j.Reason), Since: j.EndedAt, Text: text + because(j.Error)})
+	if j.State != Done {
+		text += because(j.Error)
+	} else if j.Error != "" {
+		text += "; an attempt before failed" + because(j.Error)
+	}
+	w.add(WhyReason{Code: WhyEnded, Reason: string(j.Reason), Since: j.EndedAt, Text: text})
 }
 
 // because returns the end of a text that quotes an error.

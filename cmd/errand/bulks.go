@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -352,7 +353,7 @@ func deadEditCommand(t *tool) *cobra.Command {
 		Long: `Put values into the args of dead letters, and make these ready again: those that are
 named, or those that the flags choose. A bulk job does it, see errand bulk. --set names a
 field by its path, with a dot before each inner field, and its value as JSON; what is no
-JSON is a string. The args before are kept in the history. A job whose args lack the field,
+JSON is a string, but 007 and the like are refused. The args before are kept in the history. A job whose args lack the field,
 or whose unique key another job holds, stays dead.`,
 		Example: `  errand dead edit jobs.db --kind send --set to=ada@example.com --yes
   errand dead edit jobs.db 01890a5d-ac96-774b-bcce-b302099a8057 --set options.retries=3`,
@@ -363,6 +364,9 @@ or whose unique key another job holds, stays dead.`,
 					return fmt.Errorf("--set %q: must be a path, = and a value", s)
 				}
 				if !json.Valid([]byte(value)) {
+					if _, err := strconv.ParseFloat(value, 64); err == nil && strings.ContainsAny(value, "0123456789") {
+						return fmt.Errorf("--set %s: %s is no number in JSON: write it as one, or in quotes, as '%s=\"%s\"'", path, value, path, value)
+					}
 					quoted, err := json.Marshal(value)
 					if err != nil {
 						return fmt.Errorf("--set: %w", err)

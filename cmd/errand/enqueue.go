@@ -88,7 +88,7 @@ with dots one of an object in it. Its value must be a text or a number.`,
 	f.BoolVar(&o.create, "create", false, "make the file if there is none, or nothing in it")
 	f.IntVar(&o.priority, "priority", 0, "higher first, from -100 to 100")
 	f.DurationVar(&o.delay, "delay", 0, "how long from now the jobs are due")
-	f.StringVar(&o.due, "due", "", "when the jobs are due, as 2026-05-01T12:00:00Z")
+	f.StringVar(&o.due, "due", "", "when the jobs are due, as 2026-05-01T12:00:00+02:00, or a day, which begins at midnight UTC")
 	f.StringVar(&o.unique, "unique", "", "add the job only if no other one of the kind has this key")
 	f.StringVar(&o.field, "unique-field", "", "take the key of --unique from this field of the args, as order.id")
 	f.StringVar(&o.group, "group", "", "run the jobs one at a time with others of this group, in the order of enqueueing")

@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	_ "time/tzdata" // zones of schedules, on any machine
 
@@ -98,6 +99,8 @@ func newRoot(t *tool) *cobra.Command {
 		Short:         "Tool for the errand job queue",
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          noVerb, // where cobra's own has its suggestions on lines of their own
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	// A flag with a value that package policy refuses is bad usage too, not a
 	// fault of a document.
@@ -161,13 +164,11 @@ func (t *tool) status(ctx context.Context, err error) int {
 		}
 		return statusFindings
 	}
-	text := err.Error()
-	if ctx.Err() != nil {
-		text = strings.ReplaceAll(text, context.Canceled.Error(), "interrupted")
-	}
-	for fault := range strings.SplitSeq(strings.TrimPrefix(text, "errand: "), "\nerrand: ") {
-		// What was said of an error is before the prefix that it was made with.
-		p.printf("errand: %s\n", safe(strings.ReplaceAll(fault, ": errand: ", ": ")))
+	for _, text := range textsOf(err) {
+		if ctx.Err() != nil {
+			text = strings.ReplaceAll(text, context.Canceled.Error(), "interrupted")
+		}
+		p.printf("errand: %s\n", safe(text))
 	}
 	switch {
 	case own != nil:
@@ -180,14 +181,93 @@ func (t *tool) status(ctx context.Context, err error) int {
 	return statusUnusable
 }
 
+// textsOf returns the texts of the errors that err joins, once each, without the prefix that the root
+// gives them. Those that an error inside of it joins are on one line.
+func textsOf(err error) (texts []string) {
+	all := []error{err}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // what wraps it says more
+	if ok = ok && isJoined(err.Error(), joined.Unwrap()); ok {
+		all = joined.Unwrap()
+	}
+	for _, e := range all {
+		inner := []string{lineOf(e)}
+		if ok {
+			inner = textsOf(e)
+		}
+		for _, text := range inner {
+			// What was said of an error is before the prefix that it was made with.
+			text = strings.ReplaceAll(strings.TrimPrefix(text, "errand: "), ": errand: ", ": ")
+			if !slices.Contains(texts, text) {
+				texts = append(texts, text)
+			}
+		}
+	}
+	return texts
+}
+
+// lineOf returns the text of an error with what errors in it join on one line.
+func lineOf(err error) string {
+	text := err.Error()
+	switch e := err.(type) { //nolint:errorlint // one step
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			text = strings.Replace(text, inner.Error(), lineOf(inner), 1)
+		}
+	case interface{ Unwrap() []error }:
+		if all := e.Unwrap(); isJoined(text, all) {
+			return strings.Join(textsOf(err), "; ")
+		} else {
+			for _, inner := range all {
+				text = strings.Replace(text, inner.Error(), lineOf(inner), 1)
+			}
+		}
+	}
+	return text
+}
+
+// isJoined reports whether text is that of [errors.Join] of some errors.
+func isJoined(text string, all []error) bool {
+	texts := make([]string, len(all))
+	for i, e := range all {
+		texts[i] = e.Error()
+	}
+	return text == strings.Join(texts, "\n")
+}
+
 // group returns a command that only has verbs of its own.
 func group(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long,
 		// Without a RunE, a command that does not exist would be no mistake.
-		Args: cobra.NoArgs,
+		Args: noVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(verbs...)
 	return cmd
+}
+
+// noVerb refuses what is no verb of a command, and names those that may have been meant: of the
+// command, or else of any.
+func noVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var meant []string
+	add := func(of *cobra.Command) {
+		of.SuggestionsMinimumDistance = 2 // cobra's own
+		for _, name := range of.SuggestionsFor(args[0]) {
+			meant = append(meant, of.CommandPath()+" "+name)
+		}
+	}
+	if add(cmd); len(meant) == 0 {
+		add(cmd.Root())
+		for _, of := range cmd.Root().Commands() {
+			add(of)
+		}
+	}
+	text := "see " + cmd.CommandPath() + " --help"
+	if len(meant) > 0 {
+		text = "did you mean " + strings.Join(meant, " or ") + "?"
+	}
+	return fmt.Errorf("unknown command %q for %q: %s", args[0], cmd.CommandPath(), text)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -258,4 +259,23 @@ func live(path string, busy bool) (id string, stop func() error, err error) {
 	}
 	<-begun
 	return job.ID.String(), stop, nil
+}
+
+// Errors that are joined are lines of their own, once each; inside of another one they are one line.
+func TestTextsOf(t *testing.T) {
+	full, away := errors.New("errand: the disk is full"), errors.New("errand: open: it is away")
+	for _, c := range []struct {
+		err  error
+		want []string
+	}{
+		{full, []string{"the disk is full"}},
+		{errors.Join(full, away, full), []string{"the disk is full", "open: it is away"}},
+		{errors.Join(errors.Join(full, full), fmt.Errorf("errand: line 1: %w", away)), []string{"the disk is full", "line 1: open: it is away"}},
+		{fmt.Errorf("%w; jobs enqueued before: 3", errors.Join(full, full)), []string{"the disk is full; jobs enqueued before: 3"}},
+		{fmt.Errorf("%w: %w", full, errors.Join(away, full)), []string{"the disk is full: open: it is away; the disk is full"}},
+	} {
+		if got := textsOf(c.err); !slices.Equal(got, c.want) {
+			t.Errorf("%q: %q, want %q", c.err, got, c.want)
+		}
+	}
 }

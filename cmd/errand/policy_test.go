@@ -93,7 +93,9 @@ func TestPolicy_BadUsage(t *testing.T) {
 	}{
 		{"no such file", []string{"check", "testdata/none.json"}},
 		{"is neither a file nor a preset", []string{"show", "unheard"}},
-		{`unknown command "unheard"`, []string{"unheard"}},
+		{`unknown command "unheard" for "errand policy": see errand policy --help`, []string{"unheard"}},
+		{`unknown command "chekc" for "errand policy": did you mean errand policy check?`, []string{"chekc"}},
+		{`unknown command "redirve" for "errand policy": did you mean errand dead redrive or errand subscriptions redrive?`, []string{"redirve"}},
 		{"accepts 1 arg(s)", []string{"show"}},
 		{"unknown flag", []string{"show", "--unheard", "default"}},
 		{`"aws": must be one of queue, sns, sns-raw`, []string{"check", "--profile", "aws", "testdata/linear.json"}},

@@ -318,6 +318,27 @@ func TestQueue_Why_Busy(t *testing.T) {
 	})
 }
 
+// What an attempt before has failed of is not why a job is done.
+func TestQueue_Why_Done(t *testing.T) {
+	q := openQueue(t, &errand.Options{Logger: quiet, Policy: &policy.Policy{Retries: 1, NoDelayRetries: 1}})
+	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
+	ctx, stop := context.WithCancel(t.Context())
+	failed := false
+	errand.Handle(w, func(context.Context, *errand.Job[note]) error {
+		if !failed {
+			failed = true
+			return errors.New("no such address")
+		}
+		stop()
+		return nil
+	})
+	id := enqueue(t, q, note{}, nil)
+	check(w.Run(ctx))
+	if r := wantWhy(t, q, id, "ended").Reasons[0]; !strings.HasSuffix(r.Text, "Z; an attempt before failed: no such address") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // The throttle that counts is named: that of the queue, if it disables those of kinds.
 func TestQueue_Why_Throttle(t *testing.T) {
 	for disables, queue := range map[bool]string{true: "default", false: ""} {

@@ -26,7 +26,7 @@ type Folder struct {
 func NewFolder(prefix string) (*Folder, error) {
 	path, err := os.MkdirTemp("", prefix)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: programs that it runs need a folder for temporary files: name one that can be written to by TMPDIR", err)
 	}
 	f := &Folder{path: path}
 	if _, err := f.Path(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -136,5 +137,13 @@ func TestClearFolders_race(t *testing.T) {
 		if err := <-failed; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Where there is no folder for temporary files, the error says how to name one.
+func TestNewFolder_none(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
+	if f, err := NewFolder("work-"); err == nil || !strings.Contains(err.Error(), "by TMPDIR") {
+		t.Errorf("%v, %v", f, err)
 	}
 }
