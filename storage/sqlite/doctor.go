@@ -288,6 +288,8 @@ func (d *doctor) place() {
 		d.say("file system", SeverityError, "mount it for writing, or copy the database", "%s, mounted read-only: no queue can work there", fsys.Name)
 	case fsys.InMemory():
 		d.say("file system", SeverityWarning, remedyInMemory, "%s, which is in memory: all jobs are gone with the next reboot", fsys.Name)
+	case fsys.Name == "overlay":
+		d.say("file system", SeverityNote, "in a container, put the database on a volume", "overlay: what is in the layer of a container is gone with the container")
 	default:
 		d.say("file system", SeverityOK, "", "%s", fsys.Name)
 	}

@@ -171,6 +171,18 @@ func TestOpen_InMemory(t *testing.T) {
 	}
 }
 
+// A layer of a container goes with the container, but a device may have its system on one.
+func TestExamine_Overlay(t *testing.T) {
+	d := newDB(t, nil)
+	if err := d.open().Close(); err != nil {
+		t.Fatal(err)
+	}
+	sqlite.FileSystem(t, "overlay")
+	if found, err := sqlite.Examine(context.Background(), d.path, false, t0); err != nil || !has(found, "file system", sqlite.SeverityNote) {
+		t.Errorf("the doctor says %v (%v), want a note about the file system", found, err)
+	}
+}
+
 // restore replaces what is in the database by what is in another one, as
 // .restore of the sqlite3 command does.
 func (d *db) restore(from string) {

@@ -335,8 +335,13 @@ func (s *Store) asFull(err error) error {
 	if !errors.As(err, &e) || e.Code() != lib.SQLITE_IOERR_WRITE || errors.Is(err, storage.ErrFull) {
 		return err
 	}
-	if cause := s.tryRoom(); host.IsFull(cause) {
+	switch cause := s.tryRoom(); {
+	case host.IsTooLong(cause):
+		return fmt.Errorf("%w: %w: %w: a limit is reached of how long a file may be: of the file system, or of this process (ulimit -f, LimitFSIZE=)", storage.ErrFull, err, cause)
+	case host.IsFull(cause):
 		return fmt.Errorf("%w: %w: %w", storage.ErrFull, err, cause)
+	case host.IsReadOnly(cause):
+		return fmt.Errorf("%w: %w", err, cause) // which says more than the code of a broken disk
 	}
 	return err
 }

@@ -20,6 +20,9 @@ var magics = map[uint32]string{
 // ext4 is the number of ext2 and ext3 too.
 const ext4 = 0xef53
 
+// overlay is the number of a file system whose devices the list of mounts does not have.
+const overlay = 0x794c7630
+
 // StatFS returns the file system of a path, which must exist. If statfs returns a
 // number that is not in magics, the list of mounts has the name: FUSE has one
 // number for all.
@@ -29,7 +32,9 @@ func StatFS(path string) (FileSystem, error) {
 		return fs, err
 	}
 	if fs.Name == "" {
-		fs.Name = fmt.Sprintf("%#x", uint32(st.Type))
+		if fs.Name = fmt.Sprintf("%#x", uint32(st.Type)); uint32(st.Type) == overlay {
+			fs.Name = "overlay"
+		}
 		var file syscall.Stat_t
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
 		if err == nil && syscall.Stat(path, &file) == nil {

@@ -17,8 +17,12 @@ import (
 // IsFull reports whether an error says that there is no space for a write: on
 // the disk, in the quota, or in a file that is as long as one can be.
 func IsFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || IsTooLong(err)
 }
+
+// IsTooLong reports whether an error says that a file is as long as one can be, or as
+// this process may make it.
+func IsTooLong(err error) bool { return errors.Is(err, syscall.EFBIG) }
 
 // IsReadOnly reports whether an error says that this user may not write, or that
 // the file system is mounted read-only.
