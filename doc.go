@@ -122,6 +122,7 @@
 //	priority              -100 to 100, higher first
 //	unique key            1,024 bytes, per kind
 //	checkpoint, result    64 KiB of JSON
+//	JSON                  nested at most 1,000 deep
 //	jobs per EnqueueMany  10,000
 //	error text, stack     8 KiB, 16 KiB; longer ones are cut
 //	history               the last 20 failures and changes of args

@@ -33,7 +33,7 @@ const (
 )
 
 // SQLiteOptions configure the file of a queue: Durability, SingleProcess,
-// BusyTimeout, Ballast, AnyFileSystem and ReadOnly.
+// BusyTimeout, Ballast, AnyFileSystem, ReadOnly, Existing and Own.
 type SQLiteOptions = sqlite.Options
 
 // Options configure a [Queue]. Nil and the zero value mean defaults.
@@ -262,8 +262,9 @@ func (q *Queue) settings(name string) engine.QueueSettings {
 //
 // It returns a [FieldError] for an empty path, [ErrUnsupportedDB] for a file on a
 // network or shared file system, [ErrCorrupt] for a file that is no database,
-// [ErrReadOnly] for a file that cannot be written, and [ErrTooNew] for a database
-// that a later version of errand has changed.
+// [ErrReadOnly] for a file that cannot be written, [ErrTooNew] for a database
+// that a later version of errand has changed, and [ErrTakenAway] while another process
+// has a database open whose log or index is gone.
 //
 // If a process has ended without closing the file, the tables are checked in the
 // background. Once damage is found, calls that add work return [ErrCorrupt], and
@@ -273,7 +274,8 @@ func (q *Queue) settings(name string) engine.QueueSettings {
 // With SQLiteOptions.ReadOnly the file is only read. Then Open returns fs.ErrNotExist if
 // there is no file, fs.ErrPermission if this user may not read it, [ErrUnsupportedDB] if
 // it has no tables of errand, and [ErrNeedsRecovery]. With SQLiteOptions.Existing it
-// returns the first three for a file that is written, too.
+// returns the first three for a file that is written, too, and with Own [ErrUnsupportedDB]
+// for a file of another program.
 func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
 	f := faults{}

@@ -325,6 +325,7 @@ func (l *look) failing() (all []trouble) {
 var conditions = map[errand.HealthCode]string{
 	errand.HealthClosed: "the queue is closed", errand.HealthDamage: "the file is damaged", errand.HealthFull: "no space is left", errand.HealthWrite: "the file cannot be written",
 	errand.HealthSpace: "little space is left", errand.HealthClock: "the clock is wrong", errand.HealthCap: "nearly full", errand.HealthLog: "the log hangs", errand.HealthDead: "many dead letters", errand.HealthSchedule: "a schedule cannot be read",
+	errand.HealthTakenAway: "a file of the database was taken away",
 }
 
 // served reports whether a worker takes jobs of a lane, as far as it is known.
