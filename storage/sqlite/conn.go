@@ -377,7 +377,11 @@ func (s *Store) connect(ctx context.Context, app *sql.DB) (conn *sql.Conn, err e
 		err = checkpointAtOpen(ctx, conn)
 	}
 	if err == nil {
-		err = migrate(ctx, conn, s.opts.Own)
+		own := ""
+		if s.opts.Own {
+			own = s.path
+		}
+		err = migrate(ctx, conn, own)
 	}
 	if err == nil {
 		_, err = s.refresh(ctx)

@@ -128,6 +128,9 @@ func TestOwn(t *testing.T) {
 			if !errors.Is(err, c.is) || c.is == nil && err != nil {
 				t.Errorf("error %v: want %v", err, c.is)
 			}
+			if errors.Is(c.is, storage.ErrUnsupportedDB) && !strings.Contains(err.Error(), d.path) {
+				t.Errorf("error %v: want one that names the path", err)
+			}
 			if after, _ := os.ReadFile(d.path); c.is != nil && string(after) != string(before) {
 				t.Error("the file was written")
 			}

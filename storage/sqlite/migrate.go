@@ -73,8 +73,8 @@ func mustLoad(files fs.FS) []migration {
 
 // migrate applies the migrations that the database lacks, in one transaction.
 // A database that is up to date is only read.
-// With own it must be nobody else's.
-func migrate(ctx context.Context, conn *sql.Conn, own bool) (err error) {
+// If own, its path, is not empty, it must be nobody else's.
+func migrate(ctx context.Context, conn *sql.Conn, own string) (err error) {
 	if err := checkTriggers(ctx, conn); err != nil {
 		return err
 	}
@@ -102,8 +102,8 @@ func migrate(ctx context.Context, conn *sql.Conn, own bool) (err error) {
 	if have, err = currentVersion(ctx, conn); err != nil {
 		return err
 	}
-	if have == 0 && own {
-		err = checkNobodys(ctx, conn)
+	if have == 0 && own != "" {
+		err = checkNobodys(ctx, conn, own)
 	}
 	if have == 0 && err == nil {
 		err = checkNew(ctx, conn)
@@ -222,14 +222,14 @@ func checkNew(ctx context.Context, conn *sql.Conn) error {
 
 // checkNobodys returns [storage.ErrUnsupportedDB] for a database without migrations in which
 // another program has left something. A first start that was cut off has left nothing.
-func checkNobodys(ctx context.Context, db querier) error {
+func checkNobodys(ctx context.Context, db querier, path string) error {
 	var tables, app, version int64
 	if err := scanAll(ctx, db, []oneNumber{{sqlAllTables, &tables}, {sqlAppID, &app}, {sqlUserVersion, &version}}); err != nil {
 		return err
 	}
 	if tables != 0 || app != 0 || version != 0 {
-		return fmt.Errorf("%w: it has %d tables, indexes and views, application_id %d and user_version %d, and no tables of errand: it is another program's",
-			storage.ErrUnsupportedDB, tables, app, version)
+		return fmt.Errorf("%w: path %q: it has %d tables, indexes and views, application_id %d and user_version %d, and no tables of errand: it is another program's",
+			storage.ErrUnsupportedDB, path, tables, app, version)
 	}
 	return nil
 }

@@ -201,7 +201,7 @@ func (v *view) prime(ctx context.Context, tx *sqlx.Tx, check bool) error {
 	}
 	switch {
 	case have == 0:
-		return v.foreign("it has none")
+		return v.foreign("it is a database of something else")
 	case have < schemaVersion:
 		return fmt.Errorf("%w: path %q: its tables are of version %d: must be %d; open it once for writing",
 			storage.ErrUnsupportedDB, v.path, have, schemaVersion)
@@ -301,9 +301,9 @@ func checkOwn(path string, o Options) error {
 		var n int
 		err := tx.Get(&n, sqlHasMigrations)
 		if err == nil && n == 0 && o.Own {
-			err = checkNobodys(context.Background(), tx)
+			err = checkNobodys(context.Background(), tx, v.path)
 		} else if err == nil && n == 0 {
-			err = v.foreign("it has none")
+			err = v.foreign("it is a database of something else")
 		}
 		return unread(err)
 	}
