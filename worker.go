@@ -184,7 +184,8 @@ func decodeJob[A Args](l *storage.Leased) (*Job[A], error) {
 // a handler is still running StuckAfter after its context was cancelled; the job
 // stays leased until the handler ends, also after Run has returned. Run returns a
 // [FieldError] for each fault of the options, and the queue's error if the queue
-// can no longer be used. A worker runs once.
+// can no longer be used. If a store passed to [New] lacks what handlers or queues need, Run
+// returns [storage.ErrLacking] before it leases anything. A worker runs once.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.err != nil {
 		return w.err

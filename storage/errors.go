@@ -47,6 +47,9 @@ var (
 	// ErrUnsupportedDB: not a database that this Store can work with. What it
 	// needs is said where it is opened.
 	ErrUnsupportedDB = errors.New("errand: unsupported database")
+	// ErrLacking: the Store does not do what was asked for, see [Partial]. It is an
+	// ErrUnsupportedDB that names what the Store lacks.
+	ErrLacking = fmt.Errorf("%w: the store lacks", ErrUnsupportedDB)
 	// ErrWrongDatabase: a transaction of another database.
 	ErrWrongDatabase = errors.New("errand: transaction belongs to another database")
 	// ErrIO: the database could not be read or written.

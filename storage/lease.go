@@ -128,6 +128,8 @@ const (
 	// Ended: [TxEnqueuer].FinishTx has ended the lease before; nothing was changed. See there
 	// which Store knows that, and for how long.
 	Ended
+	// Unable: the Store lacks what the item needs, see [Partial]; nothing was changed.
+	Unable
 )
 
 // Leased is a job with the lease on it.

@@ -4,6 +4,7 @@
 // batches, one transaction a call, and knows nothing of handlers or policies.
 // Time is always passed in; a store reads no clock, though it may have one that others
 // read, see [Clocked]. Of what is bounded here each store says how much it does in a call.
+// A store that is being built says what it lacks, see [Partial].
 // Package storagetest holds the suite that every Store must pass: each sentence of the
 // comments below that can be checked is a case there, in the same words.
 package storage

@@ -67,9 +67,13 @@ type Config struct {
 	// LogEvery is how often the numbers of jobs are logged. If zero, never.
 	LogEvery time.Duration
 
-	marker   storage.Marker   // Store, if it is one
-	troubled storage.Troubled // Store, if it is one; else nil
+	marker   storage.Marker    // Store, if it is one
+	troubled storage.Troubled  // Store, if it is one; else nil
+	lacks    []storage.Feature // what Store lacks
 }
+
+// lacking returns the error of a Store that lacks one of needs, else nil.
+func (c *Config) lacking(needs ...storage.Feature) error { return storage.Lacking(c.lacks, needs) }
 
 // alone reports whether no other process works on the store.
 func (c *Config) alone() bool {
@@ -164,6 +168,7 @@ func New(cfg Config) *Engine {
 	cfg.Logger = logs.New(cfg.Logger) // the loop waits for no logger
 	cfg.marker, _ = cfg.Store.(storage.Marker)
 	cfg.troubled, _ = cfg.Store.(storage.Troubled)
+	cfg.lacks = storage.LacksOf(cfg.Store)
 	if cfg.marker == nil {
 		cfg.marker = unmarked{}
 	}
@@ -198,12 +203,17 @@ func WithRand(ctx context.Context, rand func() float64) context.Context {
 // could not be written for the length of a lease, it returns an error that wraps the
 // last one of the store. If the store returns an error that repeating cannot help,
 // Run cancels the handlers with [ErrLeaseLost], and returns that error once they
-// have ended, after StuckAfter at the latest.
+// have ended, after StuckAfter at the latest. If the store lacks what the Config needs, Run
+// returns that before it leases anything.
 func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
 	again, stopped := e.started, e.stopped
 	e.started = true
 	works := !again && !stopped && ctx.Err() == nil
+	if works {
+		e.err = e.cfg.lacking(e.cfg.needs()...)
+		works = e.err == nil
+	}
 	if works {
 		if rand, ok := ctx.Value(randKey{}).(func() float64); ok {
 			e.cfg.Rand = rand
@@ -216,7 +226,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	defer close(e.done)
 	if !works {
-		return nil
+		return e.err
 	}
 	go e.loop.run()
 	e.err = <-e.loop.shutdown.report

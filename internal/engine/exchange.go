@@ -148,6 +148,7 @@ func (l *loop) taken(all []outcome, results []storage.ItemResult, then map[int][
 			l.complete(f.open.attempt)
 		case r == storage.Spent:
 			l.reports.spent(f)
+		case r == storage.Unable && l.spareUnable(f):
 		case r != storage.Applied:
 			l.reports.outcome(slog.LevelError, notTaken, f)
 		case f.Outcome == storage.OutcomeDone, f.Outcome == storage.OutcomeCancelled,

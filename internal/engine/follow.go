@@ -40,6 +40,9 @@ type follows struct {
 // jobs there are then, and how many bytes of args and headers they have. After nil, told is called when
 // the handler has returned.
 func (a *Attempt) Then(job storage.NewJob, told func(dropped bool), fits func(jobs, bytes int) error) error {
+	if err := a.of.cfg.lacking(job.Needs()...); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.over || a.committed || a.ending {

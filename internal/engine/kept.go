@@ -23,7 +23,7 @@ type keeps struct {
 
 // kept returns the progress, nil if there is none; the attempt is locked.
 func (a *Attempt) kept() *storage.Progress {
-	if a.keeps == nil || a.keeps.progress == nil {
+	if a.keeps == nil || a.keeps.progress == nil || a.of.cfg.lacking(storage.FeatureKept) != nil {
 		return nil
 	}
 	p := *a.keeps.progress
@@ -82,6 +82,9 @@ func (a *Attempt) CheckpointTx(ctx context.Context, store storage.TxEnqueuer, tx
 
 // SetResult notes what is kept with the job if it is done.
 func (a *Attempt) SetResult(data []byte) error {
+	if err := a.of.cfg.lacking(storage.FeatureKept); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ending {

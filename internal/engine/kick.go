@@ -44,7 +44,7 @@ type kicks struct {
 // job comes first.
 func (l *loop) kick(lane storage.Lane) {
 	s := l.sources.find(lane)
-	if s == nil || l.cfg.settings(lane.Queue).NoKick {
+	if s == nil || l.cfg.settings(lane.Queue).NoKick || l.cfg.lacking("RunNow") != nil {
 		return
 	}
 	n := min(2*l.atATime(lane), mostKicked)

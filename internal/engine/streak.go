@@ -197,6 +197,8 @@ func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock
 	held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
 	asks := v.unauthorized && (held != nil || s.unreached >= unreachedInARow)
 	switch {
+	case l.cfg.lacking("Hold") != nil:
+		due = clock.Add(max(wait, min(v.hold, l.cfg.MaxRetryAfter)))
 	case v.hold > 0:
 		l.holdFor(a, v, held)
 	case l.waitsFor(a, storage.HoldUnavailable) != nil:
@@ -273,7 +275,7 @@ func (l *loop) died(a *attempt, f *storage.Finish, lane storage.Lane) {
 		l.renew(a, storage.HoldBrake, &a.verdict, mostBrake)
 		return
 	}
-	if most < 0 || a.job.Redriven {
+	if most < 0 || a.job.Redriven || l.cfg.lacking("Hold") != nil {
 		return
 	}
 	s := l.outcomes.streaks.of(lane)

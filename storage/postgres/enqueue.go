@@ -55,14 +55,10 @@ func supported(jobs []storage.NewJob) (plain bool, err error) {
 	plain = true
 	for i := range jobs {
 		j := &jobs[i]
-		switch {
-		case len(j.Tags) > 0:
-			return false, unsupported("a job with tags")
-		case j.StartWithin > 0 || j.FinishWithin > 0 || j.OnExpire != "":
-			return false, unsupported("a job that has to begin in time")
-		case j.Unique != "" || j.Group != "":
-			plain = false
+		if err := unsupported(j.Needs()...); err != nil {
+			return false, err
 		}
+		plain = plain && j.Unique == "" && j.Group == ""
 	}
 	return plain, nil
 }

@@ -95,8 +95,3 @@ func cutOff(c *pgx.Conn, err error) bool {
 
 // ends reports whether the server has ended the session with an error.
 func ends(e *pgconn.PgError) bool { return e.Severity == "FATAL" || e.Severity == "PANIC" }
-
-// unsupported is the error for what a Store does not do yet.
-func unsupported(what string) error {
-	return fmt.Errorf("postgres: %s: %w", what, errors.ErrUnsupported)
-}

@@ -76,6 +76,19 @@ const maxTrips = 4
 
 // Exchange implements [storage.Store]. It promotes due jobs of all lanes.
 func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	whole, err := able(&x)
+	if err != nil {
+		return storage.ExchangeResult{}, err
+	}
+	res, err := s.exchangeAble(ctx, now, x)
+	if err == nil {
+		whole(&res)
+	}
+	return res, err
+}
+
+// exchangeAble is an Exchange that asks only for what the Store does.
+func (s *Store) exchangeAble(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	if x.Repeats != 0 {
 		return s.repeat(ctx, now, x)
 	}
@@ -88,9 +101,6 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 
 // exchange is an Exchange that repeats none.
 func (s *Store) exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-	if err := possible(&x); err != nil {
-		return storage.ExchangeResult{}, err
-	}
 	e := &exchange{s: s, now: now, x: &x}
 	for i := range x.Finish {
 		if err := s.know(ctx, x.Finish[i].Then); err != nil {
@@ -121,28 +131,6 @@ func (e *exchange) told() storage.ExchangeResult {
 	}
 	e.answer()
 	return e.res
-}
-
-// possible returns an error for an exchange that needs what the Store does not do yet.
-func possible(x *storage.Exchange) error {
-	if len(x.Hold) > 0 || len(x.Release) > 0 {
-		return unsupported("a hold")
-	}
-	for i := range x.Wants {
-		if x.Wants[i].ByGroup > 0 || x.Wants[i].KeepsBack() {
-			return unsupported("jobs that are leased together")
-		}
-	}
-	for i := range x.Finish {
-		f := &x.Finish[i]
-		if f.Outcome == storage.OutcomeUnavailable || f.Result != nil || f.Progress != nil {
-			return unsupported("OutcomeUnavailable, a result or a progress")
-		}
-		if _, err := supported(f.Then); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // run is the exchange as one transaction, in as few round trips as may be: one if what

@@ -1,7 +1,7 @@
 // Package postgres keeps jobs in PostgreSQL. It is being built: Enqueue, Exchange, Reclaim,
-// Job, Cancel, ReleaseUnique, PurgeFinished, Counts, groups and settings work for plain jobs.
-// There are no holds. Everything else returns an error that is [errors.ErrUnsupported], and so
-// the health of a queue is never ready. See [Store] for what a plain job is.
+// Job, Cancel, ReleaseUnique, PurgeFinished, Counts, groups and their settings work for plain
+// jobs. There are no holds. What needs anything else returns [storage.ErrLacking], see
+// [Store.Lacks], and so the health of a queue is never ready. See [Store] for what a plain job is.
 //
 // A Store is for errand.New. The first time that a process dies with a job, the crash does not
 // count, as nobody knows whether the handler had begun: a job without retries may run twice.
@@ -57,7 +57,8 @@ func (o *Options) validate() error {
 // Store is a [storage.Store] on PostgreSQL, version 14 or later, with the encoding UTF8.
 //
 // A job is plain if it has no tags and no windows. Its outcomes
-// are all but [storage.OutcomeUnavailable]. Its results and progress are not kept.
+// are all but [storage.OutcomeUnavailable]: a worker puts a job back that could not reach the
+// other side, as one that was interrupted, and holds no lane. Its results and progress are not kept.
 //
 // Each call is one transaction, in one round trip where all that it decides on is known
 // when it is sent, and in at most four else. A call about unique keys or groups locks them

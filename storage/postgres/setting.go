@@ -109,9 +109,12 @@ func (o *obeyed) check(b *pgx.Batch) {
 	})
 }
 
-// Configure implements [storage.Settler]. Of the settings the Store itself obeys those of
-// groups: [storage.SettingGroupLimit] and [storage.SettingDeadHead]. It keeps the others.
+// Configure implements [storage.Settler]. Of the settings the Store has those of groups:
+// [storage.SettingGroupLimit], [storage.SettingDeadHead] and, but for Newest, [storage.SettingOrder].
 func (s *Store) Configure(ctx context.Context, lane storage.Lane, set storage.Settings) error {
+	if err := unsupported(set.Needs()...); err != nil {
+		return err
+	}
 	if err := s.enter(ctx); err != nil {
 		return err
 	}

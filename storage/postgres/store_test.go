@@ -19,9 +19,9 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 // missing are the cases of what the Store does not do yet, or that look at something plain
 // by a call that it does not have yet.
 var missing = []string{
-	"ahead", "ahead_states", "bulk_filter", "bulk_settings", "cap_bytes", "cap_dead", "cap_dead_limit", "cap_dead_stays",
+	"ahead", "ahead_states", "bulk_caps", "bulk_filter", "bulk_settings", "cap_bytes", "cap_dead", "cap_dead_limit", "cap_dead_stays",
 	"cap_dead_key", "cap_dead_told", "cap_evict_key", "cap_evict_database", "cap_evict_limit", "cap_evict_lowest", "cap_evict_named", "cap_evict_oldest",
-	"cap_evict_running", "cap_evict_scheduled", "cap_evict_stays", "cap_let_in", "cap_min_free", "cap_refuse",
+	"cap_evict_running", "cap_evict_scheduled", "cap_evict_stays", "cap_fire", "cap_let_in", "cap_min_free", "cap_refuse",
 	"cap_told", "cause_*", "change_args", "change_cancel", "change_dead", "change_due", "change_evidence",
 	"change_filters", "change_ids", "change_no_failure", "change_order", "change_record", "change_running",
 	"change_steps", "change_urgent", "check", "checkpoint_*", "close_calls", "close_durable", "concurrent_cap", "concurrent_group",
@@ -43,7 +43,7 @@ var missing = []string{
 	"purge_dead*", "redrive_*", "result_*", "run_now_failed", "run_now_filters", "run_now_first", "run_now_held",
 	"run_now_ids", "run_now_order", "run_now_record", "run_now_steps", "run_now_through", "run_now_urgent",
 	"settings_expiry", "settings_retention", "start_ended", "start_to_write", "start_together", "step_*", "states_*", "stats_*",
-	"tags_stay", "throttle_ahead", "throttle_clock", "throttle_defaults", "throttle_kind", "throttle_nothing",
+	"tags_stay", "throttle_ahead", "throttle_clock", "throttle_defaults", "throttle_handoff", "throttle_kind", "throttle_nothing",
 	"throttle_queue", "throttle_returned", "throttle_urgent", "together_*", "totals_changed", "totals_ended",
 	"totals_evicted", "totals_number", "totals_redriven", "unique_forever", "unique_release",
 }

@@ -2,12 +2,75 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/storage"
 )
 
-// What a Store does not do yet. Workers read holds, so these are answered.
+// lacks is what a Store does not do yet: the methods below, and what has no method of its own.
+var lacks = []storage.Feature{
+	"Hold", "Release", "Stats", "Causes", "Checkpoint", "States", "Jobs", "Redrive", "RunNow", "Change", "Delete", "Ahead", "Check",
+	storage.FeatureTags, storage.FeatureWindows, storage.FeatureUnavailable, storage.FeatureKept, storage.FeatureTogether,
+	storage.FeatureNewest,
+	of(storage.SettingMaxJobs), of(storage.SettingMaxBytes), of(storage.SettingWhenFull), of(storage.SettingMinFree),
+	of(storage.SettingMinFreePriority), of(storage.SettingMaxDead), of(storage.SettingWhenDeadFull), of(storage.SettingRetention),
+	of(storage.SettingAging), of(storage.SettingStarts), of(storage.SettingStartsPer), of(storage.SettingStartsBurst),
+	of(storage.SettingStartWithin), of(storage.SettingFinishWithin), of(storage.SettingOnExpire),
+}
+
+func of(s storage.Setting) storage.Feature { return storage.Feature(s) }
+
+// Lacks implements [storage.Partial].
+func (s *Store) Lacks() []storage.Feature { return slices.Clone(lacks) }
+
+// unsupported is the error of a call that needs what the Store does not do yet.
+func unsupported(needs ...storage.Feature) error { return storage.Lacking(lacks, needs) }
+
+// able leaves out of an exchange what the Store does not do yet. The result makes the answer one to
+// the whole. The error is for what has no result of its own.
+func able(x *storage.Exchange) (whole func(*storage.ExchangeResult), err error) {
+	if len(x.Hold) > 0 {
+		return nil, unsupported("Hold")
+	}
+	if len(x.Release) > 0 {
+		return nil, unsupported("Release")
+	}
+	for i := range x.Wants {
+		if err := unsupported(x.Wants[i].Needs()...); err != nil {
+			return nil, err
+		}
+	}
+	all := x.Finish
+	var at []int // where those are that it can do
+	for i := range all {
+		if unsupported(all[i].Needs()...) == nil {
+			at = append(at, i)
+		}
+	}
+	if len(at) == len(all) {
+		return func(*storage.ExchangeResult) {}, nil
+	}
+	x.Finish = nil
+	for _, i := range at {
+		x.Finish = append(x.Finish, all[i])
+	}
+	return func(res *storage.ExchangeResult) {
+		results, then := slices.Repeat([]storage.ItemResult{storage.Unable}, len(all)), map[int][]storage.Enqueued(nil)
+		for k, i := range at {
+			results[i] = res.Finished[k]
+			if added := res.Then[k]; added != nil {
+				if then == nil {
+					then = map[int][]storage.Enqueued{}
+				}
+				then[i] = added
+			}
+		}
+		res.Finished, res.Then = results, then
+	}, nil
+}
+
+// What follows needs what a Store does not do yet. Workers read holds, so these are answered.
 
 // Hold is not supported yet.
 func (s *Store) Hold(context.Context, time.Time, storage.Hold) error { return unsupported("Hold") }

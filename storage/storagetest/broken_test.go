@@ -334,6 +334,7 @@ func faults() []fault {
 		lookFaults,
 		lostFaults,
 		orderFaults,
+		partialFaults,
 		prefixFaults,
 		probeFaults,
 		promoteFaults,

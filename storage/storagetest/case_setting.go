@@ -30,11 +30,11 @@ The lane need not have any job yet.
 A Store keeps settings that it does not know.`, func(f *fixture) {
 		f.settingsAre("at first")
 		lane := storage.Lane{Queue: "new"}
-		f.configure(f.s, lane, storage.Settings{storage.SettingMaxJobs: 5, "unheard of": -7})
-		f.settingsAre("two", storage.LaneSettings{Lane: lane, Settings: storage.Settings{storage.SettingMaxJobs: 5, "unheard of": -7}})
-		f.configure(f.s, lane, storage.Settings{storage.SettingMaxJobs: 6})
-		f.settingsAre("one is changed", storage.LaneSettings{Lane: lane, Settings: storage.Settings{storage.SettingMaxJobs: 6, "unheard of": -7}})
-		f.configure(f.db.Open(), lane, storage.Settings{storage.SettingMaxJobs: 0, "another": 1 << 62})
+		f.configure(f.s, lane, storage.Settings{storage.SettingGroupLimit: 5, "unheard of": -7})
+		f.settingsAre("two", storage.LaneSettings{Lane: lane, Settings: storage.Settings{storage.SettingGroupLimit: 5, "unheard of": -7}})
+		f.configure(f.s, lane, storage.Settings{storage.SettingGroupLimit: 6})
+		f.settingsAre("one is changed", storage.LaneSettings{Lane: lane, Settings: storage.Settings{storage.SettingGroupLimit: 6, "unheard of": -7}})
+		f.configure(f.db.Open(), lane, storage.Settings{storage.SettingGroupLimit: 0, "another": 1 << 62})
 		f.settingsAre("one is gone", storage.LaneSettings{Lane: lane, Settings: storage.Settings{"another": 1 << 62, "unheard of": -7}})
 		f.configure(f.s, lane, nil)
 		f.configure(f.s, lane, storage.Settings{"unheard of": 0, "another": 0, "never": 0})

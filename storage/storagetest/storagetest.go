@@ -114,6 +114,7 @@ func cases() []testCase {
 		orderCases,
 		outcomeCases,
 		overlapCases,
+		partialCases,
 		prefixCases,
 		probeCases,
 		promoteCases,
