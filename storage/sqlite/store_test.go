@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"flag"
@@ -96,6 +97,13 @@ func (d *db) open() *sqlite.Store {
 }
 
 func (d *db) Open() storage.Store { return d.open() }
+
+// OpenHasty is for storagetest.
+func (d *db) OpenHasty() storage.Store {
+	o := *cmp.Or(d.opts, &sqlite.Options{})
+	o.BusyTimeout = 20 * time.Millisecond
+	return (&db{d.t, d.path, &o}).open()
+}
 
 func (d *db) Kill(s storage.Store) { s.(*sqlite.Store).Kill() }
 

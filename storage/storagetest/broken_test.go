@@ -23,8 +23,12 @@ func newBroken(wrap func(*instance) storage.Store) *broken {
 	return &broken{Memory: NewMemory(), wrap: wrap, in: map[storage.Store]*instance{}}
 }
 
-func (b *broken) Open() storage.Store {
-	in := b.Memory.Open().(*instance)
+func (b *broken) Open() storage.Store { return b.open(b.Memory.Open()) }
+
+func (b *broken) OpenHasty() storage.Store { return b.open(b.Memory.OpenHasty()) }
+
+func (b *broken) open(sound storage.Store) storage.Store {
+	in := sound.(*instance)
 	s := b.wrap(in)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -349,6 +353,7 @@ func faults() []fault {
 		throttleFaults,
 		togetherFaults,
 		topicFaults,
+		troubleFaults,
 		txFaults,
 	)
 }

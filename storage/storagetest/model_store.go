@@ -21,6 +21,7 @@ type instance struct {
 	notesLost bool               // with the machine
 	unmarked  bool               // it is no Marker: nothing is known of its handlers
 	narrow    bool               // it is a Promoter: its exchanges leave other lanes as they are
+	hasty     bool               // it waits for nobody
 	longest   time.Duration      // lease that it has asked for
 	seen      map[int64]sighting // by job key: leases of others, as of the last Reclaim
 	ended     map[int64]bool     // by token: leases that its FinishTx has ended

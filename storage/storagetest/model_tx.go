@@ -24,6 +24,8 @@ var (
 // else writes meanwhile.
 type transaction struct {
 	of     *Memory
+	by     *instance
+	ctx    context.Context
 	copied *Memory
 	seenBy map[*instance]*instance // as they are on the copy
 	over   chan struct{}           // closed when others may write again
@@ -41,7 +43,7 @@ func (in *instance) Tx(ctx context.Context, fn func(tx any) error) error {
 	if err := m.await(ctx, in, 1); err != nil {
 		return err
 	}
-	t := &transaction{of: m, copied: &Memory{salt: m.salt, data: m.clone()}, seenBy: map[*instance]*instance{}, over: make(chan struct{})}
+	t := &transaction{of: m, by: in, ctx: ctx, copied: &Memory{salt: m.salt, data: m.clone()}, seenBy: map[*instance]*instance{}, over: make(chan struct{})}
 	m.open = t
 	m.mu.Unlock()
 	if err := t.run(ctx, in, fn); err != nil {
@@ -145,10 +147,16 @@ func (m *Memory) await(ctx context.Context, in *instance, frames int) error {
 		if err := m.begin(ctx, in); err != nil || m.open == nil {
 			return err
 		}
-		over := m.open.over
+		over, busy := m.open.over, &trouble{storage.ErrBusy, in, nil}
+		if m.open.by == in {
+			busy.open = m.open.ctx
+		}
 		m.mu.Unlock()
 		if callsOfTx() > frames {
 			return errCalledInTx
+		}
+		if in.hasty {
+			return busy
 		}
 		select {
 		case <-over:

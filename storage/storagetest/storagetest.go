@@ -134,6 +134,7 @@ func cases() []testCase {
 		totalsCases,
 		throttleCases,
 		togetherCases,
+		troubleCases,
 		txCases,
 		uniqueCases,
 	)
