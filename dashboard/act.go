@@ -237,7 +237,7 @@ func (p *plan) grown(sure string) (were int64, more bool) {
 // perform does what was confirmed. It is logged and told. If what was typed into a form is wrong,
 // it returns the form: nothing was done, and nothing is logged or told.
 func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(x.Context()), actFor)
+	ctx, stop := withTimeout(context.WithoutCancel(x.Context()), actFor)
 	defer stop()
 	out := &outcome{Title: d.title, What: p.text, At: p.at, n: p.n, job: p.job}
 	err := x.do(ctx, p, out)

@@ -58,6 +58,9 @@ type Options struct {
 // readFor is how long a page may read.
 const readFor = 2 * time.Second
 
+// withTimeout is [context.WithTimeout]. Tests by the real clock have no limits of time.
+var withTimeout = context.WithTimeout
+
 // board is the handler.
 type board struct {
 	q     *errand.Queue
@@ -157,7 +160,7 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	ctx, stop := context.WithTimeout(r.Context(), readFor)
+	ctx, stop := withTimeout(r.Context(), readFor)
 	defer stop()
 	x.Request = r.WithContext(ctx)
 	if x.serveKept(w) {

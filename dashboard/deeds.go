@@ -298,7 +298,7 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which, past string) (*pl
 			}
 		}
 	}
-	counting, stop := context.WithTimeout(x.Context(), countFor)
+	counting, stop := withTimeout(x.Context(), countFor)
 	defer stop()
 	dry, err := x.b.q.StartBulk(counting, b)
 	late := errors.Is(err, context.DeadlineExceeded) && x.Context().Err() == nil // no index serves the filter

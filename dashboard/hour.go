@@ -58,7 +58,7 @@ func (s *looks) watch(closing *errand.Subscription) {
 	t := time.NewTicker(sampleEach)
 	defer t.Stop()
 	for {
-		ctx, stop := context.WithTimeout(context.Background(), readFor)
+		ctx, stop := withTimeout(context.Background(), readFor)
 		if l, err := s.fresh(ctx, false); err == nil {
 			s.hour.add(l.sample(s.q.Clock().Now))
 		}

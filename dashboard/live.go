@@ -153,7 +153,7 @@ func (h *hub) run() {
 
 // turn looks for changes, and tells viewers of them.
 func (h *hub) turn(all []*viewer) {
-	ctx, stop := context.WithTimeout(context.Background(), readFor)
+	ctx, stop := withTimeout(context.Background(), readFor)
 	defer stop()
 	h.turns++
 	var version, serial int64

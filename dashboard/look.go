@@ -148,7 +148,7 @@ func (s *looks) fresh(ctx context.Context, full bool) (*look, error) {
 
 // run makes a look. It belongs to nobody: a viewer who goes away spoils it for no other.
 func (s *looks) run(n *looking, last *look) {
-	ctx, stop := context.WithTimeout(context.Background(), readFor)
+	ctx, stop := withTimeout(context.Background(), readFor)
 	defer stop()
 	began := time.Now()
 	l, err := s.take(ctx, last, n.full)
@@ -270,7 +270,7 @@ func (s *looks) judge(ctx context.Context, l *look, changed bool) <-chan *errand
 		return health
 	}
 	go func() { // it waits for its turn to write, as the rest does not
-		asking, stop := context.WithTimeout(ctx, readFor/2)
+		asking, stop := withTimeout(ctx, readFor/2)
 		defer stop()
 		h := s.q.Health(asking, &errand.HealthOptions{MaxAge: -1})
 		for i := range h.Reasons {

@@ -338,7 +338,7 @@ func (b *basic) check(ctx context.Context, u *known, password string, entered fu
 	default:
 		return false, errNoRoom
 	}
-	ctx, stop := context.WithTimeout(ctx, waitFor)
+	ctx, stop := withTimeout(ctx, waitFor)
 	defer stop()
 	select {
 	case b.turn <- struct{}{}:

@@ -39,7 +39,7 @@ func (m *mode) reads(ctx context.Context, q *errand.Queue) bool {
 	if m.writable || time.Since(m.asked) < readFor {
 		return m.readOnly
 	}
-	ctx, stop := context.WithTimeout(ctx, readFor/4)
+	ctx, stop := withTimeout(ctx, readFor/4)
 	defer stop()
 	h := q.Health(ctx, &errand.HealthOptions{MaxAge: -1})
 	m.readOnly = slices.ContainsFunc(h.Reasons, func(r errand.HealthReason) bool { return r.Code == errand.HealthReadOnly })

@@ -26,7 +26,7 @@ func read(ctx context.Context, q *errand.Queue, file string) (s *state, err erro
 	s = &state{file: -1, log: -1}
 	told := make(chan errand.Health, 1)
 	go func() { // beside the rest: it waits for its turn to write
-		asking, stop := context.WithTimeout(ctx, healthLimit)
+		asking, stop := withTimeout(ctx, healthLimit)
 		defer stop()
 		told <- q.Health(asking, &errand.HealthOptions{MaxAge: -1}) // how long jobs are due is told itself
 	}()

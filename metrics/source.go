@@ -24,6 +24,9 @@ const (
 	pace = time.Second
 )
 
+// withTimeout is [context.WithTimeout]. Tests by the real clock have no limits of time.
+var withTimeout = context.WithTimeout
+
 // Source gathers the numbers of a queue for other formats than that of [Handler]. It is safe for
 // concurrent use.
 type Source struct {
@@ -93,7 +96,7 @@ func (s *Source) wait(ctx context.Context) *look {
 		return failed(errNoQueue)
 	}
 	l := s.look()
-	waiting, stop := context.WithTimeout(ctx, limit)
+	waiting, stop := withTimeout(ctx, limit)
 	defer stop()
 	select {
 	case <-l.ended:
@@ -122,7 +125,7 @@ func (s *Source) look() *look {
 	l := &look{began: time.Now(), ended: make(chan struct{})}
 	s.looking = l
 	go func() {
-		ctx, stop := context.WithTimeout(context.Background(), limit)
+		ctx, stop := withTimeout(context.Background(), limit)
 		defer stop()
 		state, err := read(ctx, s.queue, s.opts.File)
 		s.mu.Lock()
