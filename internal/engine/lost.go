@@ -53,7 +53,7 @@ func (l *loop) failed(x *exchange, err error, now time.Time) {
 
 // fitsBetter reports whether what an exchange for which the disk has no room was about is worth
 // another try at once: without jobs to lease, with half of the outcomes, or with a single
-// one that has become smaller.
+// one that has become smaller, or with the others.
 func (l *loop) fitsBetter(x *exchange, now time.Time) bool {
 	all := l.outcomes.flight
 	if x.asks() || len(all) == 0 {
@@ -63,18 +63,17 @@ func (l *loop) fitsBetter(x *exchange, now time.Time) bool {
 		return true
 	}
 	f := &all[0]
-	if l.shutdown.working() && now.Sub(f.noRoom) < keptWhole {
-		return false
+	whole := min(keptWhole, l.cfg.LeaseDuration/3)
+	if l.shutdown.working() && now.Sub(f.noRoom) < whole {
+		return l.outcomes.defers()
 	}
-	result := f.Result != nil
-	if !f.lessen(l.clock().Add(backDelay)) {
-		return false
+	was := f.lessened
+	if f.lessened = f.lessen(l.clock().Add(backDelay)); f.lessened == "" {
+		return l.outcomes.defers()
 	}
-	message := cutByRoom
-	if result {
-		message = noResult
+	if f.lessened != was { // texts become shorter in steps
+		l.reports.outcome(slog.LevelWarn, f.lessened, f)
 	}
-	l.reports.outcome(slog.LevelWarn, message, f)
 	return true
 }
 

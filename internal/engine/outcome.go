@@ -31,6 +31,8 @@ type outcome struct {
 	timing timing
 	used   int       // the mark that the job reaches, in percent of its retries; see [mark]
 	noRoom time.Time // when the disk had no room for it first; zero: it had, or was not asked
+	// lessened is what was logged when it was made smaller last, for want of room; empty: never.
+	lessened string
 }
 
 // outcomes are those of attempts that have ended, until the store has written
@@ -41,6 +43,8 @@ type outcomes struct {
 	finish  []storage.Finish // the same, as the store is told
 	lost    *exchange        // they are of that one, which is to be repeated; nil: none
 	most    int              // that go in the next exchange, as there was no room for more; 0: mostOutcomes
+	behind  bool             // the single one in flight, for which there was no room, comes after the others
+	refused int              // single ones without room, one after the other
 	streaks streaks
 	longest longest
 }
@@ -72,6 +76,7 @@ func (o *outcomes) written() {
 		o.most = 0
 	}
 	o.most *= 2
+	o.refused = 0
 	clear(o.flight)
 	clear(o.finish)
 	o.flight = o.flight[:0]
@@ -81,6 +86,13 @@ func (o *outcomes) written() {
 // clock was set back by this much since they were sent.
 func (o *outcomes) putBack(by time.Duration) {
 	earlier(o.flight, by)
+	if o.behind {
+		o.behind = false
+		o.waiting = append(o.waiting, o.flight...)
+		clear(o.flight)
+		o.flight = o.flight[:0]
+		return
+	}
 	o.flight = append(o.flight, o.waiting...)
 	clear(o.waiting)
 	o.flight, o.waiting = o.waiting[:0], o.flight

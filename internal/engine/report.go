@@ -38,7 +38,8 @@ const (
 	ignoredAfter     = "errand: what a handler returned after it had completed its job is ignored"
 	notTaken         = "errand: the store refused an outcome"
 	noResult         = "errand: the disk is full: a job ends without its result"
-	cutByRoom        = "errand: the disk is full: the jobs that were to follow an outcome have no room, its job runs again"
+	lessText         = "errand: the disk is full: an error is kept in part"
+	cutByRoom        = "errand: the disk is full: the outcome of an attempt has no room, its job runs again"
 )
 
 // reports writes the lines of the log that jobs cause, and limits their number.

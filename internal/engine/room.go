@@ -13,7 +13,8 @@ const (
 	// unless it is a single one, so that none keeps other writers waiting for long.
 	mostOutcomes = 2000
 	mostBrought  = 4 << 20
-	// keptWhole is how long an outcome waits for room as it is, and its job keeps its lease.
+	// keptWhole is how long an outcome waits for room as it is, if that is less than a third of a
+	// lease: nobody extends that of its job any more.
 	keptWhole = 10 * time.Second
 )
 
@@ -41,17 +42,77 @@ func (o *outcomes) halve(now time.Time) bool {
 	return n > 1
 }
 
-// lessen makes an outcome smaller that does not fit on the disk alone, and reports whether it
-// could: it goes without the result, or if it brings jobs the attempt counts as cut off.
-func (f *outcome) lessen(back time.Time) bool {
+// defers has the single outcome of the exchange under way, which finds no room, wait behind all
+// others. It reports whether one of those is worth another try at once: each is tried once.
+func (o *outcomes) defers() bool {
+	o.behind = true
+	o.refused++
+	if o.refused <= len(o.waiting) {
+		return true
+	}
+	o.refused = 0
+	return false
+}
+
+// lessen makes an outcome smaller that does not fit on the disk alone, and returns what is logged of
+// it, empty if it cannot be smaller. It goes without the result, or with less of its texts. If that
+// is not enough the attempt counts as cut off. One that is done and brings no jobs does not: it would be done again.
+func (f *outcome) lessen(back time.Time) string {
 	switch {
 	case f.Outcome == storage.OutcomeDone && f.Result != nil:
 		f.Error = fmt.Sprintf("the disk was full: the result of %d bytes was left out", len(f.Result))
 		f.Result = nil
-	case f.brings():
-		f.Finish = storage.Finish{Lease: f.Lease, Outcome: storage.OutcomeInterrupted, DueAt: back}
-	default:
+		return noResult
+	case f.cutTexts():
+		return lessText
+	case f.goesBack():
+		f.Finish = storage.Finish{Lease: f.Lease, Outcome: storage.OutcomeInterrupted, DueAt: latest(back, f.DueAt)}
+		return cutByRoom
+	}
+	return ""
+}
+
+// goesBack reports whether the job of an outcome may run again as if nothing had been. A crash
+// must be counted.
+func (f *outcome) goesBack() bool {
+	switch f.Outcome {
+	case storage.OutcomeRetry, storage.OutcomeUnavailable:
+		return true
+	case storage.OutcomeDead:
+		return f.Reason != storage.ReasonCrashed
+	}
+	return f.brings()
+}
+
+// leastText is how many bytes of a text stay however little room there is.
+const leastText = 200
+
+// cutTexts halves the longest texts of an outcome, stacks first, and reports whether it could.
+func (f *outcome) cutTexts() bool {
+	stacks, errors := []*string{}, []*string{&f.Error}
+	for of := &f.Finish; of != nil; of = of.Spent {
+		if of != &f.Finish {
+			errors = append(errors, &of.Error)
+		}
+		if of.Failure != nil {
+			own := *of.Failure // others may have it
+			of.Failure = &own
+			stacks, errors = append(stacks, &own.Stack), append(errors, &own.Error)
+		}
+	}
+	return halveLongest(stacks) || halveLongest(errors)
+}
+
+func halveLongest(texts []*string) bool {
+	longest := 0
+	for _, t := range texts {
+		longest = max(longest, len(*t))
+	}
+	if longest <= leastText {
 		return false
+	}
+	for _, t := range texts {
+		*t = cut(*t, max(longest/2, leastText))
 	}
 	return true
 }

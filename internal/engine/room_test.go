@@ -3,6 +3,7 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -158,3 +159,122 @@ func TestRoom_Stop(t *testing.T) {
 		}
 	})
 }
+
+// An outcome that cannot be smaller waits behind the others, and keeps what it has.
+func TestRoom_OneBlocksNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		const n = 20
+		var ids []storage.ID
+		ended := make(chan struct{})
+		r.cfg.Concurrency = n
+		r.handle("k", func(ctx context.Context, job *storage.Leased) error {
+			if job.ID != ids[0] && job.ID != ids[1] {
+				<-ended
+				return nil
+			}
+			engine.AttemptOf(ctx).Progress(1, 2, strings.Repeat("n", 250))
+			return nil
+		})
+		ids = r.enqueue("k", n)
+		r.store.room.Store(300)
+		r.start()
+		close(ended)
+		pass(5 * time.Second)
+		if done := r.count(storage.Done); done != n-2 {
+			t.Errorf("%d jobs are done, want %d", done, n-2)
+		}
+		if calls := len(r.store.of("exchange", 0)); calls > 100 {
+			t.Errorf("%d exchanges", calls)
+		}
+		pass(5 * time.Second)
+		r.store.room.Store(0)
+		pass(6 * time.Second)
+		for _, id := range ids[:2] {
+			if rec := r.wantState(id, storage.Done, storage.Counters{Attempt: 1}); rec.Progress == nil || len(rec.Progress.Note) != 250 {
+				t.Errorf("the job has the progress %+v", rec.Progress)
+			}
+		}
+	})
+}
+
+// A failure without room is kept with as much of its texts as there is room for. If there is none,
+// its attempt counts as cut off.
+func TestRoom_Failure(t *testing.T) {
+	once, failed := storage.Counters{Attempt: 1}, storage.Counters{Attempt: 1, Retry: 1}
+	for name, c := range map[string]struct {
+		room   int64
+		fail   error // nil: it panics
+		dead   bool
+		want   storage.Counters
+		bytes  int // of error and stack in the history at least; 0: there is none
+		goBack bool
+	}{
+		"a panic":                  {9000, nil, false, failed, 7000, false},
+		"less of the error":        {3000, nil, false, failed, 2000, false},
+		"a death":                  {9000, &engine.PermanentError{Err: errLong}, true, once, 2000, false},
+		"an outage":                {1000, &engine.UnavailableError{Err: errLong}, false, once, 0, false},
+		"no room for a failure":    {250, errLong, false, once, 0, true},
+		"no room for a death":      {250, &engine.PermanentError{Err: errLong}, false, once, 0, true},
+		"no room for an outage":    {250, &engine.UnavailableError{Err: errLong}, false, once, 0, true},
+		"no room after RetryAfter": {250, &engine.RetryAfterError{After: time.Minute, Err: errLong}, false, once, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.handle("k", func(context.Context, *storage.Leased) error {
+					r.store.full.Store(true) // so that it runs once
+					if c.fail == nil {
+						panic(errLong)
+					}
+					return c.fail
+				})
+				id := r.enqueue("k", 1)[0]
+				r.store.room.Store(c.room)
+				r.start()
+				for left := 200; r.job(id).State == storage.Running && left > 0; left-- {
+					pass(100 * time.Millisecond)
+				}
+				rec := r.job(id)
+				if rec.Counters != c.want || rec.State == storage.Dead != c.dead {
+					t.Errorf("the job is %s %+v", rec.State, rec.Counters)
+				}
+				bytes := 0
+				for _, f := range rec.History {
+					bytes += len(f.Error) + len(f.Stack)
+				}
+				if bytes < c.bytes || c.bytes == 0 && bytes > 0 {
+					t.Errorf("%d bytes in the history, want %d", bytes, c.bytes)
+				}
+				if lines := r.logs.with("an error is kept in part"); len(lines) != 1 {
+					t.Errorf("logged: %q", lines)
+				}
+				if lines := r.logs.with("has no room, its job runs again"); len(lines) > 0 != c.goBack {
+					t.Errorf("logged: %q", lines)
+				}
+				if name == "no room after RetryAfter" && time.Until(rec.DueAt) < 30*time.Second {
+					t.Errorf("due in %v", time.Until(rec.DueAt))
+				}
+			})
+		})
+	}
+}
+
+// While an outcome waits for room, nobody takes its job, however short the lease is.
+func TestRoom_ShortLease(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.LeaseDuration = 3 * time.Second
+		runs := r.bring(1, 1000)
+		id := r.enqueue("k", 1)[0]
+		r.store.room.Store(900)
+		other := r.another()
+		other.cfg.LeaseDuration = 3 * time.Second
+		other.start()
+		r.start()
+		pass(20 * time.Second)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		if n := runs.Load(); n != 1 {
+			t.Errorf("%d runs", n)
+		}
+	})
+}
+
+var errLong = errors.New(strings.Repeat("long ", 1600))
