@@ -64,6 +64,9 @@ type batch struct {
 	ordered bool
 }
 
+// batchKey leads from the context of a call to its batch.
+type batchKey struct{}
+
 // perCall returns how many jobs of s are about to run in one call.
 func (s *source) perCall() int {
 	if s.batch == nil {
@@ -251,7 +254,7 @@ func (l *loop) startCall(b *batch, now time.Time) {
 			timeout = t
 		}
 	}
-	b.ctx, b.cancel = context.WithCancelCause(l.runners.ctx)
+	b.ctx, b.cancel = context.WithCancelCause(context.WithValue(l.runners.ctx, batchKey{}, b))
 	if timeout > 0 {
 		cancel := b.cancel
 		ctx, stop := context.WithTimeout(b.ctx, timeout)

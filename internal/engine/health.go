@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -82,7 +83,7 @@ func (a *attempt) heedStore(v verdict, err error) verdict {
 		return v
 	}
 	is, open := a.cfg.troubled.Trouble(err)
-	if !is || open != nil && a.isOf(AttemptOf(open)) {
+	if !is || open != nil && a.calledWith(open) {
 		return v
 	}
 	for _, trouble := range []error{storage.ErrFull, storage.ErrBusy, storage.ErrIO} {
@@ -93,14 +94,25 @@ func (a *attempt) heedStore(v verdict, err error) verdict {
 	return v
 }
 
-// isOf reports whether an attempt is o, or was called with it.
-func (a *attempt) isOf(o *Attempt) bool {
-	return o != nil && (o.of == a || a.batch != nil && o.of.batch == a.batch)
+// calledWith reports whether ctx comes of the call of an attempt.
+func (a *attempt) calledWith(ctx context.Context) bool {
+	if a.batch == nil {
+		o := AttemptOf(ctx)
+		return o != nil && o.of == a
+	}
+	if o := AttemptOf(ctx); o != nil && o.of.batch == a.batch { // as that of Finish
+		return true
+	}
+	return ctx.Value(batchKey{}) == a.batch
 }
 
 // troubledBy puts a job back that has met an error of the store. It waits for twice as long
 // as the last time, which only the attempts that cost it nothing can tell.
-func (c *Config) troubledBy(f storage.Finish, job *storage.Leased, v verdict, now time.Time) storage.Finish {
+func (c *Config) troubledBy(f storage.Finish, job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
+	if c.outlasts(job, now) {
+		v.class = policy.Retryable
+		return c.tooLong(f, job, v, took, now)
+	}
 	wait := min(leastOutage<<min(sparedLately(job), 10), mostOutage)
 	f.Outcome, f.DueAt, f.Error = storage.OutcomeUnavailable, now.Add(wait), v.text
 	return f

@@ -147,3 +147,51 @@ func TestHealth_TroubleHasTheWorkerWait(t *testing.T) {
 		})
 	}
 }
+
+// MaxUnavailable bounds for how long a job may meet errors of the store: one that waits for a
+// transaction of its handler that errand does not know of meets them for ever.
+func TestHealth_TroubleForLong(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		own := &troubledStore{r.store}
+		r.cfg.Store = own
+		r.cfg.Handlers["k"] = engine.Handler{MaxUnavailable: time.Hour, Run: func(context.Context, *storage.Leased) error {
+			return &storeError{error: storage.ErrBusy, of: own}
+		}}
+		id := r.enqueue("k", 1)[0]
+		r.start()
+		pass(50 * time.Minute)
+		if rec := r.job(id); rec.State == storage.Dead || rec.Retry > 0 {
+			t.Errorf("before it is %s %+v", rec.State, rec.Counters)
+		}
+		pass(20 * time.Minute)
+		if rec := r.job(id); rec.State != storage.Dead || rec.Reason != storage.ReasonUnavailable || rec.Error == "" {
+			t.Errorf("after an hour it is %s, %s, %q", rec.State, rec.Reason, rec.Error)
+		}
+	})
+}
+
+// The context of a call of many jobs leads to its transactions too.
+func TestHealth_TroubleOfABatch(t *testing.T) {
+	for name, of := range map[string]func(ctx context.Context, items []engine.Item) context.Context{
+		"the call": func(ctx context.Context, _ []engine.Item) context.Context { return ctx },
+		"a job":    func(_ context.Context, items []engine.Item) context.Context { return items[1].Ctx },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.cfg.Policy = noRetry.Delivery()
+				own := &troubledStore{r.store}
+				r.cfg.Store = own
+				r.many("k", engine.Batch{Max: 3}, func(ctx context.Context, items []engine.Item) {
+					for i := range items {
+						items[i].Err = &storeError{storage.ErrBusy, own, of(ctx, items)}
+					}
+				})
+				ids := r.enqueue("k", 3)
+				r.start()
+				for _, id := range ids {
+					r.wantState(id, storage.Dead, storage.Counters{Attempt: 1})
+				}
+			})
+		})
+	}
+}

@@ -115,7 +115,7 @@ func (c *Config) outcome(job *storage.Leased, v verdict, took time.Duration, now
 		return c.snooze(f, job, v, now)
 	default:
 		if v.trouble != nil {
-			return c.troubledBy(f, job, v, now)
+			return c.troubledBy(f, job, v, took, now)
 		}
 		if v.class == policy.Unavailable {
 			return c.unavailable(f, job, v, took, now)

@@ -332,17 +332,27 @@ func (c *Config) unavailable(f storage.Finish, job *storage.Leased, v verdict, t
 		return f
 	}
 	v.class = policy.Retryable
-	spent := c.failure(f, job, v, took, now)
-	age, most := now.Sub(job.CreatedAt), c.Handlers[job.Kind].MaxUnavailable
-	if most > 0 && age > most && age < oldestJob && !job.Redriven && c.Clock.Plausible() {
-		f.Failure = spent.Failure
-		return dead(f, job, c.effectiveAfter(job, &v), storage.ReasonUnavailable, v.text)
+	if c.outlasts(job, now) {
+		return c.tooLong(f, job, v, took, now)
 	}
+	spent := c.failure(f, job, v, took, now)
 	f.Outcome, f.DueAt, f.Error, f.Spent = storage.OutcomeUnavailable, now, v.text, &spent
 	if job.Attempt > 1 {
 		f.Since = job.Previous
 	}
 	return f
+}
+
+// outlasts reports whether a job has waited for as long as it may.
+func (c *Config) outlasts(job *storage.Leased, now time.Time) bool {
+	age, most := now.Sub(job.CreatedAt), c.Handlers[job.Kind].MaxUnavailable
+	return most > 0 && age > most && age < oldestJob && !job.Redriven && c.Clock.Plausible()
+}
+
+// tooLong ends a job that has waited for longer.
+func (c *Config) tooLong(f storage.Finish, job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
+	f.Failure = c.failure(f, job, v, took, now).Failure
+	return dead(f, job, c.effectiveAfter(job, &v), storage.ReasonUnavailable, v.text)
 }
 
 const unreached = "errand: attempt could not reach the other side"
