@@ -463,3 +463,58 @@ func TestHandleMany_PartsCompleted(t *testing.T) {
 		t.Errorf("a job was enqueued with the end of one that did not end so: %+v", page.Jobs)
 	}
 }
+
+// The transaction of a call may complete a job after that call has failed. The jobs that follow are
+// told of all the same.
+func TestHandleMany_PartsCompletedLater(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, errand.Options{})
+	w := errand.NewWorker(s.q, &errand.WorkerOptions{Logger: quiet})
+	var tx *sql.Tx
+	errand.HandleMany(w, func(ctx context.Context, jobs []*errand.Job[charge]) error {
+		switch {
+		case tx == nil:
+			tx = must(s.db.BeginTx(context.Background(), nil))
+			check(jobs[0].Then(note{Text: "follows"}, nil))
+			check(jobs[0].CompleteTx(ctx, tx))
+			return errand.Permanent(errDeclined)
+		case jobs[0].Args.N == 0:
+			check(tx.Commit())
+		}
+		return nil
+	}, errand.BatchOptions{Max: 2}, errand.HandlerOptions{Concurrency: 1})
+	events := must(s.q.Subscribe(t.Context(), errand.EventFilter{Kind: "note", Types: []errand.EventType{errand.EventEnqueued}}, 10))
+	added := must(s.q.EnqueueMany(t.Context(), []errand.NewJob{{Args: charge{0}}, {Args: charge{1}}}))
+	run(t, w)
+	for _, e := range added {
+		if _, err := errand.Await[any](t.Context(), s.q, e.ID); !errors.Is(err, errand.ErrNoResult) {
+			t.Errorf("a job ended with %v", err)
+		}
+	}
+	if e := <-events.Events(); e.Kind != "note" {
+		t.Errorf("told of %+v", e)
+	}
+	if page := must(s.q.Jobs(t.Context(), errand.JobFilter{Kind: "note"}, nil)); len(page.Jobs) != 1 {
+		t.Errorf("%d jobs follow", len(page.Jobs))
+	}
+}
+
+// A panic of middleware is known as what it is of, as one of a handler is: here of a stop whose news
+// comes later.
+func TestHandleMany_PanicOfMiddleware(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts(t, errand.WorkerOptions{}, errand.BatchOptions{Max: 2}, func(context.Context, []*errand.Job[note]) error { return nil },
+			errand.HandlerOptions{Middleware: []errand.Middleware{func(errand.HandlerFunc) errand.HandlerFunc {
+				return func(context.Context, *errand.Job[errand.RawArgs]) error {
+					panic(fmt.Errorf("middleware: %w", context.Canceled))
+				}
+			}}})
+		ids := p.add(1, nil)
+		end := run(t, p.w)
+		time.Sleep(100 * time.Millisecond)
+		check(end())
+		if j := lookUp(t, p.q, ids[0]); j.State != errand.Ready || j.Attempt != 1 || j.Retry != 0 {
+			t.Errorf("the job is %s with %d attempts and %d retries", j.State, j.Attempt, j.Retry)
+		}
+	})
+}

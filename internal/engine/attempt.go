@@ -53,6 +53,9 @@ type holding struct {
 	leased time.Time // it was asked for
 	again  bool      // its handler was called under the lease, in a call that has failed for good
 	next   *attempt  // has the lease in its place, for another call; nil: none
+	// earlier had the lease before, for a call in which a transaction may be open that completes
+	// the job; nil: none.
+	earlier *attempt
 }
 
 // payment is what an attempt was granted before it started.

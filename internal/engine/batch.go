@@ -401,7 +401,14 @@ func (l *loop) endBatch(b *batch) {
 		a.running = false
 	}
 	all, again := b.all, l.refused(b)
-	ended := slices.DeleteFunc(slices.Clone(all), func(a *attempt) bool { return slices.Contains(again, a) })
+	left := again // which come in the order of all
+	ended := slices.DeleteFunc(slices.Clone(all), func(a *attempt) bool {
+		goesOn := len(left) > 0 && left[0] == a
+		if goesOn {
+			left = left[1:]
+		}
+		return goesOn
+	})
 	behind := b.heedOrder(ended)
 	one := all[0]
 	var done, others []*attempt

@@ -187,3 +187,34 @@ func TestBatch_MakesNoOffer(t *testing.T) {
 		}
 	})
 }
+
+// The parts of a call are not given back because they wait for a runner: what the call has shown
+// would be lost, and their jobs would be called together again.
+func TestBatch_PartsDoNotYield(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Concurrency = 2
+		calls := r.many("k", engine.Batch{Max: 4}, func(_ context.Context, items []engine.Item) {
+			time.Sleep(time.Second)
+			if len(items) == 1 {
+				return
+			}
+			for i := range items {
+				items[i].Err, items[i].Shared = &engine.PermanentError{Err: errOops}, true
+			}
+		})
+		r.handle("slow", work(30*time.Second))
+		ids := r.enqueue("k", 4)
+		r.enqueue("slow", 1)
+		r.start()
+		r.engine.SetConcurrency(1)
+		pass(20 * time.Second)
+		for _, id := range ids {
+			r.wantState(id, storage.Running, storage.Counters{Attempt: 1})
+		}
+		pass(time.Minute)
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		}
+		calls.want(t, 4, 2, 1, 1, 1, 1)
+	})
+}

@@ -276,6 +276,7 @@ func (a *attempt) settleCompletion() {
 
 // complete tells that the handler of an attempt has completed its job.
 func (l *loop) complete(a *attempt) {
+	ender := a.ender()
 	a = a.last()
 	if a.told {
 		return
@@ -283,12 +284,23 @@ func (l *loop) complete(a *attempt) {
 	a.told = true
 	done := outcome{Finish: storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeDone}, job: a.job, timing: a.soFar()}
 	var then map[int][]storage.Enqueued
-	a.own.mu.Lock()
-	if of := a.own.follows; of != nil {
+	ender.mu.Lock()
+	if of := ender.follows; of != nil {
 		done.Then, then = of.then, map[int][]storage.Enqueued{0: of.added}
 	}
-	a.own.mu.Unlock()
+	ender.mu.Unlock()
 	l.taken([]outcome{done}, []storage.ItemResult{storage.Applied}, then, time.Now())
+}
+
+// ender returns what has completed the job of an attempt: the attempt, or that of an earlier call
+// under the lease whose transaction was open when it ended.
+func (a *attempt) ender() *Attempt {
+	for o := a; o != nil; o = o.earlier {
+		if o.own.isOpen() {
+			return &o.own.Attempt
+		}
+	}
+	return &a.own.Attempt
 }
 
 // endCompleted takes back an attempt that has completed its job.

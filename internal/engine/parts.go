@@ -115,6 +115,9 @@ func (l *loop) anew(a *attempt) *attempt {
 	if p := a.own.said(); p != nil {
 		n.own.keeps = &keeps{progress: p}
 	}
+	if a.open {
+		n.earlier = a
+	}
 	if a.place != nil {
 		n.job.Checkpoint = a.place
 	}
@@ -264,9 +267,11 @@ func (b *batch) over(passed bool, n int) {
 	}
 }
 
-// tooMany notes that a call of so many jobs has failed for good, of which all parts passed.
+// tooMany notes that a call of so many jobs has failed for good, of which all parts passed. What was
+// known before and does not go with it is forgotten: it is not their number alone then, and what
+// has happened last counts.
 func (z *sizing) tooMany(jobs, passed int) {
-	if z.known() {
+	if z.known() && passed < z.refused {
 		jobs = min(jobs, z.refused)
 		if z.passed < jobs {
 			passed = max(passed, z.passed)

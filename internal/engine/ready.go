@@ -302,14 +302,17 @@ func (l *loop) unqueue(a *attempt) {
 }
 
 // yieldAt returns when the first attempt has waited too long for a runner, or
-// zero if none waits for one.
+// zero if none waits for one. Parts of a call wait as long as it takes.
 func (l *loop) yieldAt() time.Time {
 	r := &l.ready
-	if len(r.waiting) == 0 || l.runners.free() > 0 {
-		return time.Time{}
+	if i := slices.IndexFunc(r.waiting, firstCall); i >= 0 && l.runners.free() == 0 {
+		return r.waiting[i].leased.Add(r.pace.patience())
 	}
-	return r.waiting[0].leased.Add(r.pace.patience())
+	return time.Time{}
 }
+
+// firstCall reports whether the handler was not called under the lease of a.
+func firstCall(a *attempt) bool { return !a.again }
 
 // yield gives back the jobs that were leased ahead if the handlers turn out to
 // take longer than expected. Nothing is leased ahead then until a handler has
@@ -319,19 +322,22 @@ func (l *loop) yield(now time.Time) {
 	if !l.shutdown.working() || !reached(l.yieldAt(), now) {
 		return
 	}
-	l.giveBackWaiting()
+	l.giveBackWaiting(firstCall)
 	r.yielded = true
 	r.pace.handler = max(r.pace.handler, patience)
 }
 
-// giveBackWaiting gives back all jobs that wait for a runner.
-func (l *loop) giveBackWaiting() {
-	for _, w := range l.ready.waiting {
+// giveBackWaiting gives back the jobs that wait for a runner, if back reports true of those which
+// stand for their calls.
+func (l *loop) giveBackWaiting(back func(*attempt) bool) {
+	l.ready.waiting = slices.DeleteFunc(l.ready.waiting, func(w *attempt) bool {
+		if !back(w) {
+			return false
+		}
 		for _, a := range w.members() {
 			l.leases.release(a)
 			l.giveBack(a, time.Time{})
 		}
-	}
-	clear(l.ready.waiting)
-	l.ready.waiting = l.ready.waiting[:0]
+		return true
+	})
 }

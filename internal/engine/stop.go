@@ -67,8 +67,9 @@ func (l *loop) beginStop() {
 		l.giveBack(a, time.Time{})
 	}
 	l.giveBackStarts()
-	l.giveBackWaiting()
-	l.giveBackParts(func(*attempt) bool { return true })
+	all := func(*attempt) bool { return true }
+	l.giveBackWaiting(all)
+	l.giveBackParts(all)
 }
 
 // excuse notes in the store that running handlers are being stopped, and has the next exchange
