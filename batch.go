@@ -299,7 +299,11 @@ func caught(i *engine.Item, run func(context.Context) error) {
 			return
 		}
 		i.Stack, i.Err = string(debug.Stack()), errors.New("middleware called runtime.Goexit")
-		if r := recover(); r != nil {
+		switch r := recover().(type) {
+		case nil:
+		case error: // which the engine asks where it comes from
+			i.Err = fmt.Errorf("panic: %w", r)
+		default:
 			i.Err = fmt.Errorf("panic: %v", r)
 		}
 	}()
