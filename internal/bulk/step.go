@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -160,10 +161,13 @@ func (s *Stepper) after(sel *storage.Selection, step *storage.Step, taken int, p
 		at.Left += int64(len(step.Live))
 	}
 	switch {
+	case page != nil && taken < len(sel.IDs) && len(o.IDs) == 0:
+		at.Left = s.At.Left // the page comes again, without those that are dead no more
+		return at
+	case page != nil && taken < len(sel.IDs):
+		n := page.until(taken)
+		at.Left, at.IDs = at.Left+int64(n-taken), at.IDs+n
 	case page != nil:
-		if taken < len(sel.IDs) { // those of a part are dead no more
-			return at
-		}
 		at.Left, at.Page, at.IDs = at.Left+int64(page.left), page.next, at.IDs+page.named
 	case len(sel.IDs) > 0:
 		at.IDs += taken
@@ -182,8 +186,18 @@ const setters = 32
 // page is what jobs are from that had values set in their args: a page of a list, or IDs.
 type page struct {
 	next  string
-	named int // of the IDs of the order
-	left  int // whose args could not be set
+	named int   // of the IDs of the order
+	left  int   // whose args could not be set
+	at    []int // where the others are
+}
+
+// until returns how many jobs of a page come before those that are left when n could be set and
+// were taken.
+func (p *page) until(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return p.at[n-1] + 1
 }
 
 // setPage takes the next dead jobs of a list, and has args set in them before they are redriven.
@@ -206,11 +220,15 @@ func (s *Stepper) setPage(ctx context.Context, sel *storage.Selection) (storage.
 // set sets values in the args of dead jobs, and redrives those in which they are.
 func (s *Stepper) set(ctx context.Context, ids []storage.ID, next string) (storage.Step, error) {
 	now, _ := s.Now(ctx)
-	well, err := s.setAll(ctx, now, ids)
+	at, err := s.setAll(ctx, now, ids)
 	if err != nil {
 		return storage.Step{}, err
 	}
-	p := &page{next: next, left: len(ids) - len(well)}
+	well := make([]storage.ID, len(at))
+	for i, n := range at {
+		well[i] = ids[n]
+	}
+	p := &page{next: next, left: len(ids) - len(well), at: at}
 	if len(s.Order.IDs) > 0 {
 		p.named = len(ids)
 	}
@@ -223,13 +241,13 @@ func (s *Stepper) set(ctx context.Context, ids []storage.ID, next string) (stora
 	return step, err
 }
 
-// setAll puts values into the args of dead jobs, and returns those in which they are.
-func (s *Stepper) setAll(ctx context.Context, now time.Time, ids []storage.ID) (well []storage.ID, err error) {
+// setAll puts values into the args of dead jobs, and returns where those are in which it could.
+func (s *Stepper) setAll(ctx context.Context, now time.Time, ids []storage.ID) (at []int, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	var faults []error
 	slots := make(chan struct{}, setters)
-	for _, id := range ids {
+	for i, id := range ids {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
@@ -240,12 +258,13 @@ func (s *Stepper) setAll(ctx context.Context, now time.Time, ids []storage.ID) (
 			case err != nil:
 				faults = append(faults, err)
 			case ok:
-				well = append(well, id)
+				at = append(at, i)
 			}
 		})
 	}
 	all.Wait()
-	return well, errors.Join(faults...)
+	slices.Sort(at)
+	return at, errors.Join(faults...)
 }
 
 // setOne reports whether the args of a dead job could be set.

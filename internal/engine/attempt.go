@@ -85,6 +85,7 @@ type result struct {
 	open      bool   // it may have: its transaction may be open
 	shared    bool   // what the handler has returned is about all jobs of its call
 	place     []byte // a checkpoint that was kept by a call that has failed for good; nil: none
+	placeErr  error  // why it could not be read: another call would begin where this one did
 }
 
 // verdict is how an attempt ended: the judgement of what the handler returned and

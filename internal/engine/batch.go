@@ -310,9 +310,7 @@ func (b *batch) run(r *runners) {
 	}
 	defer func() {
 		defer b.cancel(nil)
-		for _, a := range live {
-			defer a.readPlace()
-		}
+		defer readPlaces(live)
 		for _, a := range slices.Backward(live) {
 			defer a.handled() // all of them, also if a function of AfterEnqueue ends the goroutine
 		}

@@ -218,3 +218,53 @@ func TestBatch_PartsDoNotYield(t *testing.T) {
 		calls.want(t, 4, 2, 1, 1, 1, 1)
 	})
 }
+
+// unread is a store of which no job can be read for a time.
+type unread struct {
+	*spy
+	hangs bool // until the context ends; else Job fails
+}
+
+func (s *unread) Job(ctx context.Context, _ storage.ID) (storage.Record, error) {
+	if s.hangs {
+		<-ctx.Done()
+		return storage.Record{}, ctx.Err()
+	}
+	return storage.Record{}, storage.ErrIO
+}
+
+// A job whose checkpoint of a call that has failed cannot be read is not called again as if it had
+// none: it goes back, and its next attempt has it.
+func TestBatch_CheckpointUnread(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		t.Run(fmt.Sprint("hangs ", hangs), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.cfg.Store = &unread{r.store, hangs}
+				kept := map[storage.ID]string{}
+				r.many("k", engine.Batch{Max: 2}, func(_ context.Context, items []engine.Item) {
+					for i := range items {
+						item := &items[i]
+						if _, again := kept[item.Job.ID]; again {
+							kept[item.Job.ID] = string(item.Job.Checkpoint)
+							continue
+						}
+						kept[item.Job.ID] = ""
+						item.Err, item.Shared = &engine.PermanentError{Err: errOops}, true
+						if err := engine.AttemptOf(item.Ctx).Checkpoint(item.Ctx, []byte("half")); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+				ids := r.enqueue("k", 2)
+				r.start()
+				pass(lease)
+				for _, id := range ids {
+					r.wantState(id, storage.Done, storage.Counters{Attempt: 2})
+					if kept[id] != "half" {
+						t.Errorf("the next call has the checkpoint %q", kept[id])
+					}
+				}
+			})
+		})
+	}
+}

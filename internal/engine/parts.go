@@ -2,11 +2,13 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 )
 
 // A call of more than one job that fails for good tells nothing of a single one: any of them
@@ -43,12 +45,14 @@ func (l *loop) refused(b *batch) (again []*attempt) {
 		if refused && a.own.isCommitted() { // meanwhile
 			a.completed, a.verdict = true, verdict{kind: verdictDone}
 		}
-		goesOn := l.shutdown.working() && !a.lost && a.cause == nil
+		goesOn := l.shutdown.working() && !a.lost && a.cause == nil && a.placeErr == nil
 		switch {
 		case a.endedWell():
 		case goesOn && (refused || b.ordered && len(again) > 0):
 			again = append(again, a)
 			continue
+		case refused && a.placeErr != nil:
+			a.verdict = verdict{kind: verdictInterrupted, text: fmt.Sprintf("its checkpoint could not be read: %v", a.placeErr)}
 		case refused:
 			a.verdict = verdict{kind: verdictInterrupted, text: a.verdict.text}
 		}
@@ -132,12 +136,28 @@ func (l *loop) anew(a *attempt) *attempt {
 	return n
 }
 
-// readPlace reads the checkpoint that an attempt may have kept in a call that has failed for good.
-func (a *attempt) readPlace() {
+// readPlaces reads the checkpoints that attempts may have kept in a call that has failed for good.
+func readPlaces(all []*attempt) {
+	for i, a := range all {
+		if !a.refused() || !a.own.placed.Load() {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), a.cfg.LeaseDuration/3)
+		defer cancel()
+		for _, o := range all[i:] {
+			o.readPlace(ctx)
+		}
+		return
+	}
+}
+
+// readPlace is readPlaces for one attempt.
+func (a *attempt) readPlace(ctx context.Context) {
 	if !a.refused() || !a.own.placed.Load() {
 		return
 	}
-	if r, err := a.cfg.Store.Job(context.Background(), a.job.ID); err == nil {
+	var r storage.Record
+	if r, a.placeErr = a.cfg.Store.Job(ctx, a.job.ID); a.placeErr == nil {
 		a.place = r.Checkpoint
 	}
 }
