@@ -79,19 +79,30 @@ func (a *attempt) stopping(err error) bool {
 	if a.batch != nil { // once for all jobs of a call
 		a.batch.waited = true
 	}
-	late := time.NewTimer(newsTakes)
+	// A process that stands still for long loses one look by that: whoever brings the news has the
+	// others.
+	late := time.NewTimer(newsTakes / looks)
 	defer late.Stop()
-	select {
-	case <-r.told:
-	case <-r.stop:
-	case <-a.ctx.Done():
-	case <-late.C:
+	for range looks {
+		select {
+		case <-r.told:
+		case <-r.stop:
+		case <-a.ctx.Done():
+		case <-late.C:
+			late.Reset(newsTakes / looks)
+			continue
+		}
+		break
 	}
 	return r.stopping()
 }
 
-// newsTakes is how long the news of a stop takes at most.
-const newsTakes = 500 * time.Millisecond
+const (
+	// newsTakes is how long the news of a stop takes at most.
+	newsTakes = 500 * time.Millisecond
+	// looks is in how many parts that is waited for.
+	looks = 10
+)
 
 // mayBeStop reports whether an error may come of a stop of the program that the engine does not know
 // of yet: another context has ended, or a process by a signal that asks it to.
