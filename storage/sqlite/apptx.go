@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -11,9 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 const (
@@ -31,15 +34,15 @@ type ownTx struct {
 	ctx context.Context // with which Tx was called
 
 	mu     sync.Mutex
-	used   bool // by a call such as EnqueueTx: workers are to know when it has committed
-	cancel bool // a running job was asked to stop
-	ends   bool // it ends a job, of this lane, or keeps where that has got to
-	lane   int64
-	stale  bool     // the cache is of another generation
-	last   []func() // run before the commit, when nothing else can be called
-	after  []func() // run after the commit
-	undo   []func() // run after a rollback
-	failed error    // of one, after which there is no way but back
+	used   bool            // by a call such as EnqueueTx: workers are to know when it has committed
+	cancel bool            // a running job was asked to stop
+	ends   bool            // it ends a job, or keeps where that has got to
+	stale  bool            // the cache is of another generation
+	lanes  map[int64]int64 // of these jobs, by key, as far as the disk was nearly full
+	last   []func()        // run before the commit, when nothing else can be called
+	after  []func()        // run after the commit
+	undo   []func()        // run after a rollback
+	failed error           // of one, after which there is no way but back
 }
 
 // appTxs are the transactions of the application.
@@ -191,16 +194,42 @@ func (s *Store) watched(tx *sql.Tx, fn func(tx any) error) error {
 }
 
 // outOfRoom makes the error of a statement of the application for which there was no room
-// [storage.ErrFull]. The next try of what ends a job has the room of the ballast.
+// [storage.ErrFull]. The next try of what ends a job has the room of the ballast, if it was this
+// Store that lacked room.
 func (s *Store) outOfRoom(own *ownTx, err error) error {
 	if err = s.asFull(err); isCode(err, lib.SQLITE_FULL) {
 		err = translate(err)
 	}
-	if own.ends && errors.Is(err, storage.ErrFull) {
+	if own.ends && errors.Is(err, storage.ErrFull) && s.lacksRoom(err) {
 		s.ballast.release()
 	}
 	return err
 }
+
+// lacksRoom reports whether an [storage.ErrFull] that the function of a Tx has returned is of the
+// disk of this Store. An error of the driver may also be of another database.
+func (s *Store) lacksRoom(err error) bool {
+	if known := new(storeError); errors.As(err, &known) {
+		return errors.Is(err, &storeError{of: s})
+	}
+	if e := new(driver.Error); !errors.As(err, &e) {
+		return false
+	}
+	s.measure()
+	return s.marks.low.Load() || host.IsFull(s.tryRoom())
+}
+
+// spoil has a transaction not commit, and reports whether it is in time for that.
+func (o *ownTx) spoil(err error) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	over := errors.Is(o.failed, errEnding)
+	o.failed = cmp.Or(o.failed, err)
+	return !over
+}
+
+// errEnding is what a call in a transaction returns that is about to end.
+var errEnding = fmt.Errorf("errand: %w", sql.ErrTxDone)
 
 // end waits for an EnqueueTx or CancelTx under way, and lets no other begin. It
 // returns an error if one has failed.
@@ -210,7 +239,7 @@ func (o *ownTx) end() error {
 	if o.failed != nil {
 		return fmt.Errorf("errand: transaction: rolled back, as a call of errand failed in it: %w", o.failed)
 	}
-	o.failed = sql.ErrTxDone
+	o.failed = errEnding
 	return nil
 }
 

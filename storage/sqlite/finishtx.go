@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -96,9 +95,7 @@ func (s *Store) SpoilTx(in any, err error) {
 		rollBack(in)
 		return
 	}
-	own.mu.Lock()
-	defer own.mu.Unlock()
-	own.failed = cmp.Or(own.failed, err)
+	own.spoil(err)
 }
 
 // rollBack ends a transaction for good, also if rows of it are open: these would have it wait

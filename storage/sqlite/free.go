@@ -411,7 +411,9 @@ func (s *Store) mayCommit(own *ownTx, app *statements, now time.Time) error {
 			}
 			return r.errFull()
 		}
-		s.marks.brings(own.lane, r.pages)
+		for _, lane := range own.lanes { // which of them the pages are for only the application knows
+			s.marks.brings(lane, r.pages/int64(len(own.lanes)))
+		}
 		return s.mayEnd(&r)
 	})
 }
@@ -442,11 +444,15 @@ func (s *Store) endInTx(t *tx, in any, l storage.Lease, bytes int) error {
 		return nil
 	}
 	if mine {
-		var options int64
-		err := t.row(sqlLaneOfJob, []any{l.Key}, &own.lane, &options)
-		if errors.Is(err, sql.ErrNoRows) {
-			err = nil
+		var lane, options int64
+		err := t.row(sqlLaneOfJob, []any{l.Key}, &lane, &options)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return nil
+		case own.lanes == nil:
+			own.lanes = map[int64]int64{}
 		}
+		own.lanes[l.Key] = lane
 		return err
 	}
 	r, ok, err := s.space(t)

@@ -728,3 +728,122 @@ func TestFull_RoomForWhatIsBrought(t *testing.T) {
 		}
 	})
 }
+
+// What a transaction brings in which many jobs end is that of all of them, of whatever lanes.
+func TestFull_RoomForWhatIsBroughtTogether(t *testing.T) {
+	sqlite.FreeSpace(t, 3<<20)
+	app, s, _ := appStore(t, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: -1})
+	if _, err := app.Exec("CREATE TABLE mine (pad BLOB)"); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, "one", 40)
+	enqueue(t, s, "two", 40)
+	all := slices.Concat(lease(t, s, 20, "one"), lease(t, s, 10, "two"))
+	err := inTx(context.Background(), s, func(tx *sql.Tx) error {
+		for _, l := range all {
+			if _, err := tx.Exec("INSERT INTO mine (pad) VALUES (zeroblob(10000))"); err != nil {
+				return err
+			}
+			f := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}
+			if _, _, err := s.FinishTx(context.Background(), tx, t0, f, storage.Retention{}, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"one", "two"} {
+		leased := lease(t, s, 20, kind)
+		if n := len(leased); n < 10 {
+			t.Errorf("%d jobs of kind %s are leased, want at least 10", n, kind)
+		}
+		finish(t, s, leased...)
+	}
+}
+
+// That another database or file has no room gives up no ballast.
+func TestFull_OfAnotherFile(t *testing.T) {
+	_, s, d := appStore(t, &sqlite.Options{SingleProcess: true, Ballast: 1 << 16})
+	other := appDB(t, "file:"+t.TempDir()+"/other.db?_pragma=max_page_count(2)")
+	if _, err := other.Exec("CREATE TABLE mine (pad BLOB)"); err != nil {
+		t.Fatal(err)
+	}
+	for what, fails := range map[string]func() error{
+		"another database": func() error { _, err := other.Exec("INSERT INTO mine VALUES (zeroblob(100000))"); return err },
+		"another file":     func() error { return fmt.Errorf("export: %w", storage.ErrFull) },
+	} {
+		enqueue(t, s, "a", 1)
+		leased := lease(t, s, 1, "a")
+		err := inTx(context.Background(), s, func(tx *sql.Tx) error {
+			f := storage.Finish{Lease: leased[0].Lease, Outcome: storage.OutcomeDone}
+			if _, _, err := s.FinishTx(context.Background(), tx, t0, f, storage.Retention{}, nil); err != nil {
+				return err
+			}
+			return fails()
+		})
+		if !errors.Is(err, storage.ErrFull) || d.ballast() == 0 {
+			t.Errorf("%s: %v with a ballast of %d bytes, want ErrFull and the ballast", what, err, d.ballast())
+		}
+		finish(t, s, leased...)
+	}
+}
+
+// Once half of a batch has needed the room of the ballast, the other half adds no work.
+func TestFull_RestOfABatch(t *testing.T) {
+	d := newDB(t, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: 1 << 16})
+	s, ctx := d.open(), context.Background()
+	enqueue(t, s, "a", 2)
+	x := storage.Exchange{LeaseDuration: time.Minute}
+	for _, l := range lease(t, s, 2, "a") {
+		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent})
+	}
+	if _, err := s.Exchange(ctx, t0, x); err != nil {
+		t.Fatal(err)
+	}
+	ids := enqueue(t, s, "a", 1)
+	s.Fault(func(bool) error {
+		if d.ballast() > 0 {
+			return storage.ErrFull
+		}
+		return nil
+	})
+	release, cancelled, redriven := s.Stall(), make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := s.Cancel(ctx, t0, ids[0].ID, storage.Retention{Default: time.Hour})
+		cancelled <- err
+	}()
+	for s.Waiting() < 1 {
+		runtime.Gosched()
+	}
+	go func() {
+		_, err := s.Redrive(ctx, t0, storage.Selection{}, "")
+		redriven <- err
+	}()
+	for s.Waiting() < 2 {
+		runtime.Gosched()
+	}
+	release()
+	if err := <-cancelled; err != nil {
+		t.Errorf("Cancel: %v", err)
+	}
+	if err := <-redriven; !errors.Is(err, storage.ErrFull) {
+		t.Errorf("Redrive: %v, want ErrFull", err)
+	}
+	s.Fault(nil)
+}
+
+// A call for which there is no room is tried a few times, not for each half of its step.
+func TestFull_FewTries(t *testing.T) {
+	s := newDB(t, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: 1 << 16}).open()
+	enqueue(t, s, "a", 10)
+	lease(t, s, 1, "a") // for whom the ballast is kept
+	tries := 0
+	s.Fault(func(bool) error { tries++; return storage.ErrFull })
+	_, err := s.Exchange(context.Background(), t0, storage.Exchange{LeaseDuration: time.Minute, Wants: want(5, "a")})
+	if !errors.Is(err, storage.ErrFull) || tries > 6 {
+		t.Errorf("%d tries, then %v, want at most 6", tries, err)
+	}
+	s.Fault(nil)
+}

@@ -260,7 +260,7 @@ func (w *writer) restore() {
 // batch is tried, in this order:
 //   - with the log moved into the database, and cut;
 //   - without the requests that add work, but for steps that can be smaller;
-//   - with half a step, if it is a single request;
+//   - with a tenth of a step, if it is a single request: so it is tried a few times only;
 //   - with the room of the ballast for those that lease, if no job runs: then the
 //     ballast has nobody to keep its room for, and nothing else would make any;
 //   - with the room of the ballast for those that end work;
@@ -282,8 +282,7 @@ func (w *writer) retryWithoutRoom(batch []*request, err error, tried *tries) (ag
 		return left, nil
 	}
 	if n == 1 && left[0].step > 1 {
-		left[0].step /= 2
-		tried.cut = false
+		left[0].step = max(left[0].step/10, 1)
 		return left, nil
 	}
 	adds, leases := slices.ContainsFunc(left, (*request).adds), slices.ContainsFunc(left, (*request).leasing)

@@ -48,7 +48,7 @@ type request struct {
 	urgent bool
 	leases bool // run leases jobs that are ready
 	// step, if not 0, is how many jobs run changes at most beside those that it was given. It
-	// is halved while there is no room for as many.
+	// becomes less while there is no room for as many.
 	step  int
 	last  bool // no request comes after it: the Store is being closed
 	work  int  // about how many jobs run writes
@@ -426,7 +426,7 @@ func (w *writer) commit(ctx context.Context, batch []*request) {
 			batch, rest = w.retryWithoutRoom(batch, err, &tried)
 			if len(rest) > 0 {
 				w.commit(ctx, batch)
-				batch, tried = rest, tries{}
+				batch, tried = w.admit(rest), tries{} // the ballast may be given up since
 			}
 			continue
 		}
