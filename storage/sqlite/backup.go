@@ -31,6 +31,8 @@ const (
 	// backupBoot is the boot of instances that were registered when a backup was taken. None
 	// of them can live.
 	backupBoot = "a backup"
+	// partEnd begins the end of the name of a file that is not finished.
+	partEnd = "-part-"
 	// backupStep is how many pages are copied between two looks at the context.
 	backupStep = 256
 	// epochBits is how far apart the numbers of two epochs are: more than an epoch has
@@ -79,7 +81,7 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 // newFile has write fill a file of another name in the same folder, and renames that
 // to path. It deletes the file after an error.
 func newFile(path string, write func(name string) error) error {
-	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-part-*") // mode 0600
+	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+partEnd+"*") // mode 0600
 	if err != nil {
 		return ofSystem(err)
 	}

@@ -339,7 +339,8 @@ func (d *doctor) saved() error {
 	if err := (plain{d.ctx, d.db}).row(sqlMeta, nil, own.dest()...); err != nil {
 		return err
 	}
-	for _, name := range savedCopies(d.path) {
+	copies, _ := savedCopies(d.path)
+	for _, name := range copies {
 		var m meta
 		db, err := sql.Open("sqlite", viewDSN(name, withoutLog, 0))
 		if err != nil {

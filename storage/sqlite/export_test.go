@@ -350,3 +350,10 @@ func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
 
 // LookNow has the Store look for its files, however short the last look is ago.
 func (s *Store) LookNow() { _ = s.lookNow() }
+
+// Unsaved is what calls return while a Store cannot save what it has, for this reason.
+func Unsaved(why error) error {
+	t := &loss{goneError: goneError{lost: "the log"}}
+	t.why.Store(&why)
+	return t.err()
+}

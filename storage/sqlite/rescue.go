@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,8 @@ const (
 	// aloneWait is how long to wait for readers, of this process and then of others, before
 	// others are taken to have the database open.
 	aloneWait = 150 * time.Millisecond
+	// partsLast is after which time the part of a copy is taken for one that nobody finishes.
+	partsLast = time.Hour
 )
 
 // loss is what is known of a database of which a file was taken away while the Store had
@@ -40,7 +43,8 @@ type loss struct {
 // err returns what calls return until all is saved.
 func (t *loss) err() error {
 	if why := t.why.Load(); why != nil {
-		return fmt.Errorf("%w: what this process has of it could not be saved, which it tries again each minute: do not kill it, and mend this: %w", t.goneError, *why)
+		// Its text alone: a copy for which there is no room is no queue that is full.
+		return fmt.Errorf("%w: what this process has of it could not be saved, which it tries again each minute: do not kill it, and mend this: %s", t.goneError, (*why).Error())
 	}
 	return fmt.Errorf("%w: this process saves what it has, and then closes", t.goneError)
 }
@@ -116,15 +120,17 @@ func (s *Store) save(t *loss) (where string, err error) {
 	w := s.queue.writer
 	w.mine <- struct{}{}
 	defer w.give()
-	s.turn.mine <- struct{}{} // nobody is in a Tx. Other processes need not wait
-	defer func() { <-s.turn.mine }()
-	s.closeReaders()
+	alone := s.quiet(t)
+	if alone {
+		defer func() { <-s.turn.mine }()
+	}
+	s.closeReaders(alone)
 	stamp := time.Now().UTC().Format("20060102T150405Z")
 	err = w.stmts.hold(func() (err error) {
 		if err := w.log.patience(0); err != nil {
 			return err
 		}
-		if !t.cut && !s.there().database { // that may be back
+		if alone && !t.cut && !s.there().database { // that may be back
 			var moved bool
 			if moved, err = w.moveAlone(); moved {
 				where = "all that this process had is in the database" + s.setAside(stamp) + ": open it again, and see who takes files away"
@@ -153,9 +159,29 @@ func (s *Store) save(t *loss) (where string, err error) {
 	return where, nil
 }
 
-// closeReaders closes all connections but that of the writer, and waits for calls that read.
-func (s *Store) closeReaders() {
-	if s.app != nil {
+// quiet waits until nobody is in a Tx, and reports whether the Store has the turn then. Other
+// processes need not wait. A Tx that takes longer than others wait for it keeps the turn, and
+// cannot commit any more: what it writes nobody was promised.
+func (s *Store) quiet(t *loss) bool {
+	timer := time.NewTimer(s.opts.BusyTimeout)
+	defer timer.Stop()
+	for {
+		select {
+		case s.turn.mine <- struct{}{}:
+			return true
+		case <-timer.C:
+		}
+		if own := s.own.Load(); own != nil && own.spoil(t.err()) {
+			return false
+		}
+		timer.Reset(restartPoll) // it is about to commit, or has ended
+	}
+}
+
+// closeReaders closes all connections but that of the writer and, if that is in use, of Tx, and
+// waits for calls that read.
+func (s *Store) closeReaders(alone bool) {
+	if alone && s.app != nil {
 		s.app.close()
 		s.app = nil
 	}
@@ -248,15 +274,32 @@ func (w *writer) copyAside(path string) error {
 // savedEnd begins the end of the name of a copy that rescue has made.
 const savedEnd = "-saved-"
 
-// savedCopies returns the copies that processes have saved beside a database.
-func savedCopies(path string) (names []string) {
+// savedCopies returns the copies that processes have saved beside a database, and the parts of
+// copies that were not finished.
+func savedCopies(path string) (names, parts []string) {
 	all, _ := os.ReadDir(filepath.Dir(path)) // what cannot be listed is not told
 	for _, e := range all {
-		if end, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+savedEnd); ok && e.Type().IsRegular() && !strings.HasSuffix(end, "-wal") && !strings.HasSuffix(end, "-shm") {
-			names = append(names, path+savedEnd+end)
+		end, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+savedEnd)
+		name := path + savedEnd + end
+		switch {
+		case !ok || !e.Type().IsRegular():
+		case strings.Contains(end, partEnd):
+			parts = append(parts, name)
+		case !slices.ContainsFunc(sqliteNames, func(of string) bool { return strings.HasSuffix(end, of) }):
+			names = append(names, name)
 		}
 	}
-	return names
+	return names, parts
+}
+
+// sweepParts deletes the parts of copies that nobody has written to for long: whoever made them
+// has been killed. One that lives after all makes its copy anew.
+func sweepParts(parts []string) {
+	for _, name := range parts {
+		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > partsLast {
+			_ = os.Remove(name) // the next one who opens the database tries again
+		}
+	}
 }
 
 // checkCopy checks that a copy is sound, and has all that this process has committed or seen.

@@ -6,8 +6,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -292,4 +294,80 @@ func TestTaken_OthersBeside(t *testing.T) {
 	}
 	s.LookNow()
 	enqueue(t, s, "a", 5)
+}
+
+// A Tx whose function does not return keeps nobody from saving what the Store has. It does not commit
+// then.
+//
+//errand:shows [taken]
+func TestTaken_TxStaysOpen(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := &db{t, dir + "/jobs.db", &sqlite.Options{BusyTimeout: 5 * time.Second}}
+		s := d.openLossy()
+		enqueue(t, s, "a", 5)
+		taken, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go func() {
+			ended <- s.Tx(t.Context(), func(tx any) error {
+				_, err := s.EnqueueTx(t.Context(), tx, t0, one())
+				err = errors.Join(err, os.Remove(d.path+"-wal"))
+				s.LookNow()
+				close(taken)
+				<-goOn
+				return err
+			})
+		}()
+		<-taken
+		_, err := s.Enqueue(t.Context(), t0, one()) // which waits for what is saved
+		mustBeTaken(t, "Enqueue", err)
+		copies, _ := filepath.Glob(d.path + "-saved-*")
+		if len(copies) != 1 || !strings.Contains(err.Error(), copies[0]) {
+			t.Fatalf("copies %q, and the error says %v", copies, err)
+		}
+		close(goOn)
+		mustBeTaken(t, "Tx", <-ended)
+		if n := (&db{t: t, path: copies[0]}).number("SELECT COUNT(*) FROM errand_job"); n != 5 {
+			t.Errorf("%d jobs are in the copy, want 5", n)
+		}
+	})
+}
+
+// That a copy finds no room does not make the error one of a queue that is full.
+func TestTaken_NoRoomForTheCopy(t *testing.T) {
+	err := sqlite.Unsaved(storage.ErrFull)
+	if mustBeTaken(t, "a call", err); errors.Is(err, storage.ErrFull) || !strings.Contains(err.Error(), storage.ErrFull.Error()) {
+		t.Errorf("%v: want the text of ErrFull, and no ErrFull", err)
+	}
+}
+
+// A copy that was not finished is none, and is deleted if nobody has written to it for long.
+func TestTaken_PartsOfCopies(t *testing.T) {
+	d := newDB(t, nil)
+	if err := d.open().Close(); err != nil {
+		t.Fatal(err)
+	}
+	const saved = "-saved-20261128T120000Z-77"
+	for _, end := range []string{saved, saved + "-part-1", saved + "-part-1-journal", saved + "-part-2"} {
+		if err := os.WriteFile(d.path+end, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(end, "-part-1") {
+			if err := os.Chtimes(d.path+end, t0, t0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	log := &lines{attr: "file"}
+	d.opts = &sqlite.Options{Logger: slog.New(log)}
+	s := d.open()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(slices.DeleteFunc(log.all, func(line string) bool { return !strings.HasSuffix(line, d.path+saved) })); n != 1 {
+		t.Errorf("the log has %q, want a line about one copy", log.all)
+	}
+	left, _ := filepath.Glob(d.path + "-saved-*")
+	if want := []string{d.path + saved, d.path + saved + "-part-2"}; !slices.Equal(left, want) {
+		t.Errorf("files %q, want %q", left, want)
+	}
 }

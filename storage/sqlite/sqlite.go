@@ -335,7 +335,9 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 		return nil, err
 	}
 	warnOfMemory(path, o.Logger)
-	for _, name := range savedCopies(path) {
+	copies, parts := savedCopies(path)
+	sweepParts(parts)
+	for _, name := range copies {
 		o.Logger.Warn("errand: a process has saved a copy of the database, of which a file was taken away: errand doctor says whether the database has all of it", "file", name)
 	}
 	s := newStore(path, info, o)
@@ -463,6 +465,9 @@ func (s *Store) release() error {
 			s.app.close()
 		}
 		errs = append(errs, s.versions.close(), s.pools.close())
+	}
+	if s.taken.Load() != nil && s.failure.Load() != nil && s.app != nil { // saved while a Tx was open
+		s.app.close()
 	}
 	defer logs.Wait(s.opts.Logger) // the caller of Close may look at the log
 	errs = append(errs, s.wake.close())
