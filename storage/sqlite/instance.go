@@ -2,12 +2,15 @@ package sqlite
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +22,7 @@ import (
 const (
 	sqlAddInstance   = `INSERT INTO main.errand_instance (instance, name, boot, lease, since) VALUES (?1, ?2, ?3, ?4, ?5)`
 	sqlInstanceLease = `UPDATE main.errand_instance SET lease = ?2 WHERE instance = ?1 AND lease < ?2`
+	sqlKnownInstance = `SELECT EXISTS (SELECT 1 FROM main.errand_instance WHERE instance = ?1)`
 	sqlKeepLeases    = `UPDATE main.errand_instance SET lease = 0 WHERE instance = ?1`
 	sqlOwnLeases     = `SELECT id, token FROM main.errand_job WHERE state = 3 AND instance = ?1`
 	sqlDropInstance  = `DELETE FROM main.errand_instance WHERE instance = ?1
@@ -108,7 +112,7 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	t.undo = append(t.undo, func() { _ = errors.Join(f.Close(), os.Remove(f.Name())) })
+	t.undo = append(t.undo, func() { removeLocked(f) })
 	name := fmt.Sprintf("%s/%d", processName(), id)
 	lease = max(lease, in.lease)
 	if was := in.number(); was != 0 {
@@ -163,14 +167,14 @@ var (
 )
 
 // lockedFile makes a file and locks it. It returns errTaken if another process holds
-// the lock.
+// the lock, or has deleted the file meanwhile.
 func lockedFile(path string, db os.FileInfo) (*os.File, error) {
 	f, err := openBeside(path, os.O_RDWR, db)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnregistered, err)
 	}
 	ok, err := host.TryLock(f)
-	if err == nil && !ok {
+	if err == nil && (!ok || underItsName(f) != nil) {
 		err = errTaken
 	}
 	if err == nil {
@@ -180,6 +184,54 @@ func lockedFile(path string, db os.FileInfo) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("%w %s: cannot be locked: %w", errUnregistered, path, err), f.Close())
 	}
 	return f, nil
+}
+
+// removeLocked deletes a file whose lock this process holds, while it holds the lock if the system
+// lets it: who comes to lock the file then finds that it is gone.
+func removeLocked(f *os.File) {
+	err := os.Remove(f.Name())
+	_ = f.Close() // nobody reads it
+	if err != nil {
+		_ = os.Remove(f.Name()) // best effort
+	}
+}
+
+// sweep deletes the files of instances that are not registered and whose process is gone: it was
+// killed before it could delete them. What cannot be deleted does no harm.
+func (s *Store) sweep() {
+	names, _ := os.ReadDir(filepath.Dir(s.path))
+	db := plain{context.Background(), s.inner.DB}
+	for _, id := range leftBy(names, s.path) {
+		var known bool
+		if db.row(sqlKnownInstance, []any{id}, &known) != nil || known {
+			continue
+		}
+		f, err := openBeside(instancePath(s.path, id), os.O_RDWR, s.info)
+		if err != nil {
+			continue
+		}
+		// It may have been registered until it was locked, and have died since.
+		if ok, err := host.TryLock(f); err != nil || !ok || db.row(sqlKnownInstance, []any{id}, &known) != nil || known {
+			_ = f.Close()
+			continue
+		}
+		_ = os.Remove(shownPath(s.path, id))
+		removeLocked(f)
+	}
+}
+
+// leftBy returns the numbers of the instances that have files among names beside a database.
+func leftBy(names []os.DirEntry, db string) (ids []int64) {
+	for _, e := range names {
+		suffix, ok := strings.CutPrefix(e.Name(), filepath.Base(db))
+		for _, prefix := range []string{"-instance-", "-workers-"} {
+			if id, is := numberOf(suffix, prefix); ok && is {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 func (in *instance) promise(lease time.Duration) {

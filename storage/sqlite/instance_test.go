@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -328,5 +329,30 @@ func TestPulse_BeforeALeaseIsTaken(t *testing.T) {
 	}
 	if err := a.Pulse(); err == nil {
 		t.Error("a pulse that nobody can see")
+	}
+}
+
+// The files of processes that were killed before they could delete them go when the database is
+// opened, but none of a process that lives or of which the database knows.
+func TestOpen_SweepsLeftovers(t *testing.T) {
+	d := newDB(t, nil)
+	lives, killed := d.showing("one"), d.showing("two")
+	killed.Kill()
+	kept := []string{d.instanceFile(killed), d.workersFile(killed), d.instanceFile(lives), d.workersFile(lives)}
+	d.exec("DELETE FROM errand_instance WHERE instance = ?1", lives.InstanceNumber())
+	for _, end := range []string{"-instance-77", "-workers-77", "-instance-78", "-workers-79", "-instance-080", "-workers-x"} {
+		if err := os.WriteFile(d.path+end, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.open()
+	kept = append(kept, d.path+"-instance-080", d.path+"-workers-x")
+	left, _ := filepath.Glob(d.path + "-instance-*")
+	shows, _ := filepath.Glob(d.path + "-workers-*")
+	left = append(left, shows...)
+	slices.Sort(left)
+	slices.Sort(kept)
+	if !slices.Equal(left, kept) {
+		t.Errorf("files %q are left, want %q", left, kept)
 	}
 }

@@ -375,6 +375,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	s.queue.writer = newWriter(s, conn)
 	s.joined.Go(s.queue.writer.run)
 	s.beginCheck()
+	s.sweep()
 	return s, nil
 }
 
