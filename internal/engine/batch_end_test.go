@@ -268,3 +268,54 @@ func TestBatch_CheckpointUnread(t *testing.T) {
 		})
 	}
 }
+
+// A transaction that completes a job is not forgotten if holds change between two calls of a batch.
+func TestBatch_OpenOverAHold(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		store := r.store.Store.(storage.TxEnqueuer)
+		commit, committed := make(chan struct{}), make(chan error, 1)
+		calls := 0
+		r.many("k", engine.Batch{Max: 2}, func(_ context.Context, items []engine.Item) {
+			if calls++; calls > 1 {
+				return
+			}
+			open := make(chan struct{})
+			go func() {
+				committed <- store.Tx(context.Background(), func(tx any) error {
+					err := engine.AttemptOf(items[0].Ctx).CompleteTx(items[0].Ctx, store, tx)
+					close(open)
+					<-commit
+					return err
+				})
+			}()
+			<-open
+			for i := range items {
+				items[i].Err, items[i].Shared = &engine.PermanentError{Err: errOops}, true
+			}
+		})
+		ids := r.enqueue("k", 2)
+		starts := 0
+		r.store.failing(func(op string) error {
+			if op != "started" {
+				return nil
+			}
+			if starts++; starts == 3 { // of the first half
+				close(commit)
+				if err := <-committed; err != nil {
+					t.Error(err)
+				}
+				r.hold(pause)
+				r.release(pause)
+			}
+			return nil
+		})
+		r.start()
+		pass(time.Minute)
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		}
+		if lines := r.logs.with("refused an outcome"); len(lines) > 0 || starts < 4 {
+			t.Errorf("%d starts, and the log has %q", starts, lines)
+		}
+	})
+}

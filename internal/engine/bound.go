@@ -191,7 +191,7 @@ func (s *source) claim(now time.Time, n int) int {
 	jobs := n*each + min(n, 1)*more
 	if s.throttle != nil && n > 0 {
 		jobs = s.throttle.claim(now, jobs)
-		n = (jobs + each - 1) / each
+		n = min(n, (jobs+each-1)/each) // what one has more makes no further call
 	}
 	s.N += jobs
 	if s.batch != nil && s.batch.ByGroup {

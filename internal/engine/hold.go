@@ -247,7 +247,11 @@ func (a *attempt) undo() {
 		a.onRamps(1) // which it has left
 	}
 	a.probing = nil
-	a.running, a.overdue, a.result = false, time.Time{}, result{}
+	a.running, a.overdue = false, time.Time{}
+	was := a.result
+	if a.result = (result{}); a.again { // what earlier calls have left stays
+		a.began, a.wait, a.open = was.began, was.wait, was.open
+	}
 	a.counts = time.Time{}
 	if a.batch != nil {
 		a.batch.ended = 0

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -124,6 +125,18 @@ func TestShare_KeepsToBounds(t *testing.T) {
 			if total > free || total < free && s.room() > 0 {
 				t.Fatalf("%d of %d are asked for, and a source has room for %d", total, free, s.room())
 			}
+		}
+	})
+}
+
+// A call that tries how many jobs it may have is one call.
+func TestSource_claimsForASize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bound{most: 1}
+		s := &source{batch: &Batch{Max: 10}, bounds: []*bound{b}, throttle: NewThrottle(1000)}
+		s.sizing = &sizing{passed: 2, refused: 10, at: time.Now()}
+		if n := s.claim(time.Now(), 5); n != 1 || b.claimed != 1 || s.N != 6 {
+			t.Errorf("%d calls of %d jobs, of which %d are counted, want one of 6", n, s.N, b.claimed)
 		}
 	})
 }
