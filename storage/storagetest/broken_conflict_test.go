@@ -123,6 +123,13 @@ var conflictFaults = []fault{
 		}
 	})},
 	{"times that are over are not forgotten", "conflict_forgets", func(in *instance) storage.Store { return &remembering{sound(in)} }},
+	{"the time of what was behind is not begun anew", "conflict_for_follower_back", after(func(m *Memory, now time.Time, _ storage.Exchange, _ *storage.ExchangeResult) {
+		for key, id := range m.unique {
+			if j := m.find(id); j != nil && j.CreatedAt.After(now) {
+				m.windows[key] = window{j.CreatedAt, j.keyUntil}
+			}
+		}
+	})},
 	{"the time of what is behind ends", "conflict_for_follower", func(in *instance) storage.Store { return &hasty{sound(in)} }},
 }
 

@@ -119,6 +119,21 @@ The time returned allows for the next of these too.`, func(f *fixture) {
 			f.cancel(f.add(newJob(unique("a")))[0])
 		}
 	}},
+
+	{"conflict_for_follower_back", `So it does as a job gets the key that was behind another, if the clock was set back behind its enqueue.`, func(f *fixture) {
+		f.later(month)
+		l := f.run(f.s, unique("a"))
+		id := f.add(newJob(on(storage.Replace), uniqueFor(time.Hour)))[0]
+		f.later(-month)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		f.later(time.Minute)
+		f.apply(f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone})
+		f.forgets("one that was behind", time.Hour-time.Minute)
+		f.later(time.Hour - time.Minute - time.Microsecond)
+		f.answers("in its time", storage.Enqueued{ID: id, Duplicate: true, Gone: true})
+		f.later(time.Microsecond)
+		f.add(newJob(unique("a")))
+	}},
 }
 
 // forgets calls PurgeFinished, and checks that it is to be called again so long after now,

@@ -171,6 +171,9 @@ func (m *Memory) releaseKey(now time.Time, j *job) {
 	if next := m.find(m.behind[j.Unique]); next != nil {
 		delete(m.behind, j.Unique)
 		m.claim(next, next.keyUntil)
+		if w, ok := m.windows[j.Unique]; ok {
+			m.windows[j.Unique] = w.from(floor(now))
+		}
 		if next.State = storage.Scheduled; next.due {
 			next.State = storage.Ready
 		}

@@ -62,13 +62,15 @@ type Waiting struct {
 
 // renew has the time of a key begin anew at now if it began later, as the clock was set back
 // since, and reports whether that has changed it. It does so only for a holder that has ended.
-func (k *Key) renew(now int64) bool {
-	h := &k.Holder
-	began := cmp.Or(h.Since, h.Created)
-	if k.Live || !h.windowed() || began <= now || h.Until <= began {
+func (k *Key) renew(now int64) bool { return !k.Live && k.Holder.renew(now) }
+
+// renew is that of the key of a holder.
+func (k *Keeper) renew(now int64) bool {
+	began := cmp.Or(k.Since, k.Created)
+	if !k.windowed() || began <= now || k.Until <= began {
 		return false
 	}
-	h.Until, h.Since = h.Until+now-began, now
+	k.Until, k.Since = k.Until+now-began, now
 	return true
 }
 
@@ -258,6 +260,7 @@ func (k *Key) release(job, now int64, kept bool) (heir int64) {
 	case k.Holder.Job != job:
 	case k.Behind.Job != 0:
 		k.Holder, k.Behind = k.Behind, Keeper{}
+		k.Holder.renew(now) // as long as it was behind, it had no key that a step could move
 		return k.Holder.Job
 	case k.Holder.Until > now:
 		k.Live, k.Kept = false, kept
