@@ -42,24 +42,40 @@ func (l *loop) prepareFire(now time.Time) task {
 		}
 	}
 	slices.SortStableFunc(due, func(a, b *plan) int { return a.next.Compare(b.next) })
+	due, most := s.fewer(due)
 	var firings []storage.Firing
 	jobs, bytes := 0, int64(0)
 	for _, p := range due {
 		f, n := p.fire(t, l.watch.doubtful)
 		jobs, bytes = jobs+n, bytes+int64(n)*int64(len(p.Job.Args))
-		if len(firings) == mostFirings || len(firings) > 0 && (jobs > mostJobs || bytes > mostBytes) {
+		if len(firings) == most || len(firings) > 0 && (jobs > mostJobs || bytes > mostBytes) {
 			break
 		}
 		firings = append(firings, f)
 	}
 	l.setNextFiring(now, t)
-	if len(firings) == 0 {
+	if s.asked = len(firings); s.asked == 0 {
 		return nil
 	}
 	return func(ctx context.Context) (func(time.Time), error) {
 		fired, err := s.store.Fire(ctx, t, firings)
 		return func(now time.Time) { l.fired(due, fired, now) }, err
 	}
+}
+
+// fewer returns the plans that are due, and how many the next call may fire: after one that failed
+// half as many, as the disk may have room for less, and after one that had a single one others first.
+func (s *schedules) fewer(due []*plan) (first []*plan, most int) {
+	switch {
+	case !s.fire.failed:
+		s.alone = 0
+		return due, mostFirings
+	case s.asked > 1 || len(due) == 0:
+		return due, max(s.asked/2, 1)
+	}
+	s.alone++
+	n := s.alone % len(due)
+	return slices.Concat(due[n:], due[:n]), 1
 }
 
 // fire returns the firing of p, which is due at t, and the number of its jobs. doubtful

@@ -64,6 +64,39 @@ func TestFiring_StoreThatFails(t *testing.T) {
 	}
 }
 
+// Schedules for which there is no room together are fired in smaller numbers, and one for which there
+// is none keeps no others from it.
+func TestFiring_WithoutRoom(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+		rec := r.record()
+		for _, name := range names {
+			r.declare(storage.Schedule{Name: name, Spec: "@every 1h"})
+		}
+		r.store.failing(func(op string) error {
+			last := r.store.calls[len(r.store.calls)-1].firings
+			large := func(f storage.Firing) bool { return f.Name == "a" || f.Name == "b" }
+			if op == "fire" && (len(last) > 2 || slices.ContainsFunc(last, large)) {
+				return storage.ErrFull
+			}
+			return nil
+		})
+		r.start()
+		pass(time.Hour + 10*time.Minute)
+		for i, name := range names {
+			if n := len(rec.take(name)); n != min(max(i-1, 0), 1) {
+				t.Errorf("schedule %s has run %d times", name, n)
+			}
+		}
+		r.store.failing(nil)
+		pass(5 * time.Minute)
+		if n := len(rec.take("a")) + len(rec.take("b")); n != 2 {
+			t.Errorf("with room there were %d runs of those that were left, want 2", n)
+		}
+	})
+}
+
 // An every-second schedule over a store that hangs for a minute: what is missed
 // then is not made up for, but once.
 func TestFiring_StoreThatHangs(t *testing.T) {

@@ -24,6 +24,8 @@ type schedules struct {
 	read   *chore    // reads the schedules
 	readAt time.Time // they were last read
 	fire   *chore    // fires those that are due
+	asked  int       // how many firings the last call of fire had
+	alone  int       // calls that had a single one, and failed, since the last one that did not fail
 }
 
 // plan is a schedule with its spec.
