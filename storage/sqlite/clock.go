@@ -15,28 +15,29 @@ import (
 
 const (
 	sqlClock = `SELECT clock, shifting FROM main.errand_meta`
-	// Limits and offsets are no parameters, see sqlPromote. A step is 1,000 rows of a table,
-	// whether or not they have to be shifted, or shiftDead dead jobs.
+	// Limits and offsets are no parameters alone, see sqlPromote. A step is shiftStep rows of a
+	// table, whether or not they have to be shifted, or shiftDead dead jobs, or less where there is
+	// no room for as many.
 	sqlShiftEnd = `SELECT id FROM main.errand_job WHERE id > ?1 UNION ALL SELECT id FROM main.errand_finished WHERE id > ?1
-ORDER BY id LIMIT 1 OFFSET 999`
+ORDER BY id LIMIT 1 OFFSET ?2 + 0`
 	sqlShiftFinished = `UPDATE main.errand_finished SET purge_at = purge_at - (ended_at - ?3), ended_at = ?3 WHERE id > ?1 AND id <= ?2 AND ended_at > ?3`
 	// Without a delay it is over at a date, but what lets jobs through may not close for years.
 	sqlShiftHolds = `UPDATE main.errand_hold SET since = MIN(since, ?1), let_at = MIN(let_at, ?1),
 until = CASE WHEN (delay <> 0 OR probe = 1) AND until - ABS(delay) > ?1 THEN ?2 + ABS(delay) ELSE until END
 WHERE since > ?1 OR let_at > ?1 OR (delay <> 0 OR probe = 1) AND until - ABS(delay) > ?1`
 	sqlShiftDead = `UPDATE main.errand_dead SET ended_at = ?1 WHERE id IN
-(SELECT id FROM main.errand_dead WHERE ended_at > ?1 ORDER BY ended_at LIMIT 500)`
-	sqlMessageEnd    = `SELECT message FROM main.errand_message WHERE message > ?1 ORDER BY message LIMIT 1 OFFSET 999`
+(SELECT id FROM main.errand_dead WHERE ended_at > ?1 ORDER BY ended_at LIMIT ?2 + 0)`
+	sqlMessageEnd    = `SELECT message FROM main.errand_message WHERE message > ?1 ORDER BY message LIMIT 1 OFFSET ?2 + 0`
 	sqlShiftMessages = `UPDATE main.errand_message SET published_at = ?3,
 keep_until = CASE WHEN keep_until > 0 THEN MAX(keep_until - (published_at - ?3), 1) ELSE 0 END,
 purge_at = CASE WHEN keep_until > 0 THEN MAX(purge_at - (published_at - ?3), 1) ELSE purge_at END,
 dedup_until = CASE WHEN dedup_until > 0 THEN dedup_until - (published_at - ?3) ELSE 0 END
 WHERE message > ?1 AND message <= ?2 AND published_at > ?3`
-	sqlEntryEnd     = `SELECT entry FROM main.errand_entry WHERE entry > ?1 ORDER BY entry LIMIT 1 OFFSET 999`
+	sqlEntryEnd     = `SELECT entry FROM main.errand_entry WHERE entry > ?1 ORDER BY entry LIMIT 1 OFFSET ?2 + 0`
 	sqlShiftEntries = `UPDATE main.errand_entry SET updated_at = ?3 WHERE entry > ?1 AND entry <= ?2 AND updated_at > ?3`
 	// By the index of times, from the first bound on. A job that waits for a date keeps its key.
 	sqlKeyEnd = `SELECT until FROM main.errand_unique WHERE until > ?1 AND until > 0 AND until < 9223372036854775807
-ORDER BY until LIMIT 1 OFFSET 999`
+ORDER BY until LIMIT 1 OFFSET ?2 + 0`
 	began        = `CASE since WHEN 0 THEN created_at ELSE since END`
 	sqlShiftKeys = `UPDATE main.errand_unique SET until = until - (` + began + ` - ?3), since = ?3
 WHERE until > ?1 AND until <= ?2 AND until > 0 AND until < 9223372036854775807 AND ` + began + ` > ?3 AND slot = 0
@@ -52,6 +53,7 @@ const (
 	// microseconds, if a write changes nothing else: a commit for the clock alone
 	// comes at most once a second.
 	clockPace = 1_000_000
+	shiftStep = 1000
 	shiftDead = 500
 )
 
@@ -104,11 +106,12 @@ func (s *Store) Clock(ctx context.Context) (latest time.Time, shifting bool, err
 
 // StepClock implements [storage.Timekeeper].
 func (s *Store) StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error) {
-	err = s.submit(ctx, &request{ends: true, work: shiftDead, run: func(t *tx) (err error) {
-		next, err = t.stepClock(now, after)
+	r := &request{ends: true, work: shiftDead, step: shiftStep}
+	r.run = func(t *tx) (err error) {
+		next, err = t.stepClock(now, after, r.step)
 		return err
-	}})
-	if err != nil {
+	}
+	if err = s.submit(ctx, r); err != nil {
 		return 0, err
 	}
 	return next, nil
@@ -119,21 +122,21 @@ func (s *Store) StepClock(ctx context.Context, now time.Time, after int64) (next
 const placeBits = 58
 
 // shifts are the steps over these tables.
-var shifts = [...]func(t *tx, now time.Time, after int64) (last int64, more bool, err error){
+var shifts = [...]func(t *tx, now time.Time, after int64, step int) (last int64, more bool, err error){
 	(*tx).shiftJobs,
 	(*tx).shiftDead,
-	func(t *tx, now time.Time, after int64) (int64, bool, error) {
-		return t.shiftRows(now, after, sqlShiftMessages, sqlMessageEnd)
+	func(t *tx, now time.Time, after int64, step int) (int64, bool, error) {
+		return t.shiftRows(now, after, step, sqlShiftMessages, sqlMessageEnd)
 	},
-	func(t *tx, now time.Time, after int64) (int64, bool, error) {
-		return t.shiftRows(now, after, sqlShiftEntries, sqlEntryEnd)
+	func(t *tx, now time.Time, after int64, step int) (int64, bool, error) {
+		return t.shiftRows(now, after, step, sqlShiftEntries, sqlEntryEnd)
 	},
-	func(t *tx, now time.Time, after int64) (int64, bool, error) {
-		return t.shiftRows(now, max(after, micros(now)), sqlShiftKeys, sqlKeyEnd)
+	func(t *tx, now time.Time, after int64, step int) (int64, bool, error) {
+		return t.shiftRows(now, max(after, micros(now)), step, sqlShiftKeys, sqlKeyEnd)
 	},
 }
 
-func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
+func (t *tx) stepClock(now time.Time, after int64, step int) (next int64, err error) {
 	at := micros(now)
 	t.at, t.meta.clock = min(t.at, at), min(t.meta.clock, at)
 	if after == 0 {
@@ -151,7 +154,7 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	t.meta.shifting = 0
 	table, last := after>>placeBits, after&(1<<placeBits-1)
 	for ; table < int64(len(shifts)); table++ {
-		to, more, err := shifts[table](t, now, last)
+		to, more, err := shifts[table](t, now, last, step)
 		if err != nil {
 			return 0, err
 		}
@@ -165,8 +168,8 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 }
 
 // shiftJobs is a step over live and finished jobs.
-func (t *tx) shiftJobs(now time.Time, after int64) (last int64, more bool, err error) {
-	if last, more, err = t.shiftRows(now, after, sqlShiftFinished, sqlShiftEnd); err != nil {
+func (t *tx) shiftJobs(now time.Time, after int64, step int) (last int64, more bool, err error) {
+	if last, more, err = t.shiftRows(now, after, step, sqlShiftFinished, sqlShiftEnd); err != nil {
 		return 0, false, err
 	}
 	if _, err := t.apply(&delta{change: setEarly, low: after, high: last, at: micros(now), up: rules.Due(now)}); err != nil {
@@ -176,16 +179,17 @@ func (t *tx) shiftJobs(now time.Time, after int64) (last int64, more bool, err e
 }
 
 // shiftDead is a step over dead jobs, of which the place says nothing.
-func (t *tx) shiftDead(now time.Time, after int64) (last int64, more bool, err error) {
-	n, err := t.execCount(sqlShiftDead, micros(now))
+func (t *tx) shiftDead(now time.Time, after int64, step int) (last int64, more bool, err error) {
+	most := int64(min(step, shiftDead))
+	n, err := t.execCount(sqlShiftDead, micros(now), most)
 	t.stmts.wrote += int(n)
-	return after + 1, n == shiftDead, err
+	return after + 1, n == most, err
 }
 
 // shiftRows is a step over the rows of a table behind one. end finds the last of them, unless
 // the table ends before.
-func (t *tx) shiftRows(now time.Time, after int64, shift, end string) (last int64, more bool, err error) {
-	if err = t.row(end, []any{after}, &last); err != nil && !errors.Is(err, sql.ErrNoRows) {
+func (t *tx) shiftRows(now time.Time, after int64, step int, shift, end string) (last int64, more bool, err error) {
+	if err = t.row(end, []any{after, step - 1}, &last); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return 0, false, err
 	}
 	if more = err == nil && last < 1<<placeBits; !more {

@@ -430,6 +430,21 @@ func TestFull_LogIsRoomForLeases(t *testing.T) {
 	})
 }
 
+// passed makes all steps of a pass.
+func passed[P comparable](t *testing.T, step func(after P) (P, error)) {
+	t.Helper()
+	var first P
+	for after := first; ; {
+		next, err := step(after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after = next; after == first {
+			return
+		}
+	}
+}
+
 // A step over many jobs for which there is no room is made in smaller ones, down to a single job.
 //
 //errand:shows a disk that jobs alone have filled
@@ -466,9 +481,10 @@ func TestFull_SmallerSteps(t *testing.T) {
 		return storage.Selection{Filter: storage.Filter{States: []storage.State{s}}}
 	}
 	for name, c := range map[string]struct {
-		as   func(*storage.NewJob)
-		ends storage.Outcome
-		do   func(t *testing.T, s *sqlite.Store, ids []storage.ID)
+		as     func(*storage.NewJob)
+		groups int
+		ends   storage.Outcome
+		do     func(t *testing.T, s *sqlite.Store, ids []storage.ID)
 	}{
 		"Delete what is done": {ends: storage.OutcomeDone, do: func(t *testing.T, s *sqlite.Store, _ []storage.ID) {
 			all(t, in(storage.Done), func(sel storage.Selection) (storage.Step, error) { return s.Delete(ctx, sel) })
@@ -532,6 +548,21 @@ func TestFull_SmallerSteps(t *testing.T) {
 				t.Errorf("%d were leased", leased)
 			}
 		}},
+		"StepClock": {ends: storage.OutcomeDone, do: func(t *testing.T, s *sqlite.Store, _ []storage.ID) {
+			passed(t, func(after int64) (int64, error) { return s.StepClock(ctx, t0.Add(-time.Hour), after) })
+		}},
+		"StepClock over dead letters": {ends: storage.OutcomeDead, do: func(t *testing.T, s *sqlite.Store, _ []storage.ID) {
+			passed(t, func(after int64) (int64, error) { return s.StepClock(ctx, t0.Add(-time.Hour), after) })
+		}},
+		"Regroup": {groups: n / 3, do: func(t *testing.T, s *sqlite.Store, _ []storage.ID) {
+			if err := s.Configure(ctx, storage.Lane{Queue: "default"}, storage.Settings{storage.SettingGroupLimit: 3}); err != nil {
+				t.Fatal(err)
+			}
+			passed(t, func(after string) (string, error) { return s.Regroup(ctx, "default", after) })
+			if c := counts(t, s); c[storage.Ready] != n {
+				t.Errorf("counts %v", c)
+			}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newDB(t, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: 1 << 16}).open()
@@ -539,7 +570,11 @@ func TestFull_SmallerSteps(t *testing.T) {
 			if c.as != nil {
 				c.as(&job)
 			}
-			out, err := s.Enqueue(ctx, t0, slices.Repeat([]storage.NewJob{job}, n))
+			jobs := slices.Repeat([]storage.NewJob{job}, n)
+			for i := range c.groups * 3 {
+				jobs[i].Group = fmt.Sprint(i % c.groups)
+			}
+			out, err := s.Enqueue(ctx, t0, jobs)
 			if err != nil {
 				t.Fatal(err)
 			}

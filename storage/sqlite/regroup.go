@@ -166,10 +166,11 @@ const settingRegroup storage.Setting = "regroup"
 
 // Regroup implements [storage.Grouper].
 func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, err error) {
-	r := &request{ends: true, work: rules.RegroupStep, run: func(t *tx) error {
-		next, err = t.regroupQueue(queue, after)
+	r := &request{ends: true, work: rules.RegroupStep, step: rules.RegroupStep}
+	r.run = func(t *tx) error {
+		next, err = t.regroupQueue(queue, after, r.step)
 		return err
-	}}
+	}
 	if after == "" {
 		r.probe = func(t *tx) (bool, error) {
 			all, err := t.settings()
@@ -183,7 +184,7 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 }
 
 // regroupQueue is one step of Regroup.
-func (t *tx) regroupQueue(queue, after string) (next string, err error) {
+func (t *tx) regroupQueue(queue, after string, step int) (next string, err error) {
 	lane := storage.Lane{Queue: queue}
 	all, err := t.settings()
 	if err != nil {
@@ -193,7 +194,7 @@ func (t *tx) regroupQueue(queue, after string) (next string, err error) {
 	if after == "" && was == 0 {
 		return "", nil
 	}
-	if next, err = t.regroupGroups(queue, after); err != nil {
+	if next, err = t.regroupGroups(queue, after, step); err != nil {
 		return "", err
 	}
 	if mark := rules.Regrouped(was, after, next); mark != was {
@@ -214,15 +215,15 @@ func (t *tx) mark(lane storage.Lane, value int64) error {
 	return err
 }
 
-// regroupGroups regroups the groups of a queue that need it, from one on. It returns the
+// regroupGroups regroups up to step groups of a queue that need it, from one on. It returns the
 // last one that it has looked at, "" if there are no others.
-func (t *tx) regroupGroups(queue, after string) (next string, err error) {
+func (t *tx) regroupGroups(queue, after string, step int) (next string, err error) {
 	key, end, most := queue+" "+after, queue+"!", t.groups.moved+rules.RegroupMost
 	crowded, through, err := t.crowded(key, end)
 	if err != nil {
 		return "", err
 	}
-	for range rules.RegroupStep {
+	for range step {
 		var found string
 		err := t.row(sqlNextGroup, []any{key, through}, &found)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
