@@ -265,14 +265,15 @@ func traceOf(stored []byte) []byte {
 // same jobs at a time are as one after the other.
 func (t *topics) Import(ctx context.Context, jobs []NewJob, from []ID) (added []Enqueued, err error) {
 	q := t.queue
-	s, err := q.txStore()
-	if err != nil {
-		return nil, err
+	s, ok := q.store.(tagged)
+	if !ok {
+		return nil, fmt.Errorf("%w: store %T does not find tags in a transaction", ErrUnsupportedDB, q.store)
 	}
+	defer q.awaits.changed()
 	var before []int // jobs that came in before
 	added, err = q.enqueue(ctx, jobs, indexed, func(ctx context.Context, now time.Time, records []storage.NewJob) (all []Enqueued, err error) {
 		err = s.Tx(ctx, func(tx any) (err error) {
-			all, before, err = importTx(ctx, &inside{q, s, tx, nil}, now, records, from)
+			all, before, err = importTx(ctx, s, tx, now, records, from)
 			return err
 		})
 		if err == nil {
@@ -289,45 +290,45 @@ func (t *topics) Import(ctx context.Context, jobs []NewJob, from []ID) (added []
 	return added, nil
 }
 
+// tagged is a store that finds tags in a transaction.
+type tagged interface {
+	storage.TxEnqueuer
+	TaggedTx(ctx context.Context, tx any, tags []string) ([]bool, error)
+}
+
 // importTx enqueues the jobs that did not come in before, and returns the indexes of the others.
-func importTx(ctx context.Context, in *inside, now time.Time, records []storage.NewJob, from []ID) (all []Enqueued, before []int, err error) {
+func importTx(ctx context.Context, s tagged, tx any, now time.Time, records []storage.NewJob, from []ID) (all []Enqueued, before []int, err error) {
+	tags := make([]string, len(from))
+	for i, id := range from {
+		tags[i] = storage.OriginTag(id)
+	}
+	there, err := s.TaggedTx(ctx, tx, tags)
+	if err != nil {
+		return nil, nil, err
+	}
 	all = make([]Enqueued, len(records))
 	var left []storage.NewJob
 	var at []int // in records, of those left
-	first := map[ID]int{}
+	seen := map[ID]bool{}
 	for i := range records {
-		if from[i].IsZero() {
-			left, at = append(left, records[i]), append(at, i)
+		if there[i] || seen[from[i]] {
+			all[i].Duplicate, before = true, append(before, i)
 			continue
 		}
-		if _, twice := first[from[i]]; twice {
-			before = append(before, i)
-			continue
+		if !from[i].IsZero() {
+			seen[from[i]], records[i].Tags = true, append(slices.Clone(records[i].Tags), tags[i])
 		}
-		first[from[i]] = i
-		tag := storage.OriginTag(from[i])
-		there, err := in.jobs(ctx, storage.Filter{Tag: tag})
-		switch {
-		case err != nil:
-			return nil, nil, err
-		case len(there) > 0:
-			all[i], before = Enqueued{ID: there[0].ID, Duplicate: true}, append(before, i)
-		default:
-			records[i].Tags = append(slices.Clone(records[i].Tags), tag)
-			left, at = append(left, records[i]), append(at, i)
-		}
+		left, at = append(left, records[i]), append(at, i)
 	}
-	if len(left) > 0 {
-		added, err := in.store.EnqueueTx(ctx, in.tx, now, left)
-		if err != nil {
-			return nil, nil, err
-		}
-		for i, e := range added {
-			all[at[i]] = e
-		}
+	if len(left) == 0 {
+		return all, before, nil
 	}
-	for _, i := range before {
-		all[i].ID, all[i].Duplicate = all[first[from[i]]].ID, true
+	added, err := s.EnqueueTx(ctx, tx, now, left)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, e := range added {
+		all[at[i]] = e
 	}
 	return all, before, nil
 }

@@ -136,24 +136,19 @@ func (q *Queue) listIDs(ctx context.Context, ids []ID, about []State) (page JobP
 // Jobs returns the jobs of a kind as a transaction of the application sees them, for
 // [door.JobsTx].
 func (in *inside) Jobs(ctx context.Context, kind string) ([]JobInfo, error) {
-	records, err := in.jobs(ctx, storage.Filter{Kind: kind})
-	all := make([]JobInfo, len(records))
-	for i := range records {
-		j, e := jobInfo(&records[i])
-		all[i], err = j, errors.Join(err, e)
-	}
-	return all, err
-}
-
-// jobs returns the jobs that match as the transaction sees them.
-func (in *inside) jobs(ctx context.Context, f storage.Filter) ([]storage.Record, error) {
 	s, ok := in.store.(interface {
 		JobsTx(ctx context.Context, tx any, f storage.Filter) ([]storage.Record, error)
 	})
 	if !ok {
 		return nil, fmt.Errorf("%w: store %T does not read jobs in a transaction", ErrUnsupportedDB, in.store)
 	}
-	return s.JobsTx(ctx, in.tx, f)
+	records, err := s.JobsTx(ctx, in.tx, storage.Filter{Kind: kind})
+	all := make([]JobInfo, len(records))
+	for i := range records {
+		j, e := jobInfo(&records[i])
+		all[i], err = j, errors.Join(err, e)
+	}
+	return all, err
 }
 
 // hash returns a number that tells filters of lists apart, given their states.

@@ -167,8 +167,8 @@ func TopicsTx[J any](queue, tx any) (Topics[J], error) {
 
 // Import enqueues jobs that come from other queues, all or none of them, as Queue.EnqueueMany
 // does. from has the ID of each in the queue that it comes from, or the zero ID. A job that came
-// in before under that ID, and is there, live, finished or dead, is a duplicate with no Key: the
-// jobs get the tag that [storage.OriginTag] returns. J is the root's NewJob.
+// in before under that ID, and is there, live, finished or dead, is a duplicate with no ID and no
+// Key: the jobs get the tag that [storage.OriginTag] returns. J is the root's NewJob.
 func Import[J any](ctx context.Context, queue any, jobs []J, from []storage.ID) ([]storage.Enqueued, error) {
 	if root.open == nil {
 		return nil, errNoRoot(queue)

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -133,8 +134,8 @@ func (s *Store) Jobs(ctx context.Context, f storage.Filter, after string, limit 
 }
 
 // JobsTx returns the jobs that match as tx sees them, with all that is known of each, in the
-// order of Jobs. tx is a [*sql.Tx], from which nobody else may read meanwhile. JobsTx returns
-// [storage.ErrWrongDatabase] for a transaction on another database.
+// order of Jobs. It is for tests: tx is a [*sql.Tx], from which nobody else may read
+// meanwhile. JobsTx returns [storage.ErrWrongDatabase] for a transaction on another database.
 func (s *Store) JobsTx(ctx context.Context, in any, f storage.Filter) (all []storage.Record, err error) {
 	if err := s.inside(ctx, in, 0, false, func(*tx) error { return nil }); err != nil {
 		return nil, err
@@ -156,6 +157,25 @@ func (s *Store) JobsTx(ctx context.Context, in any, f storage.Filter) (all []sto
 			return all, nil
 		}
 	}
+}
+
+const sqlTagged = `SELECT job FROM main.errand_tag WHERE tag = ?1 LIMIT 1`
+
+// TaggedTx reports of each tag whether a job has it, in whatever state, as tx sees it. TaggedTx
+// returns [storage.ErrWrongDatabase] for a transaction on another database.
+func (s *Store) TaggedTx(ctx context.Context, in any, tags []string) (there []bool, err error) {
+	there = make([]bool, len(tags))
+	err = s.inside(ctx, in, 0, false, func(t *tx) error {
+		for i, tag := range tags {
+			var job int64
+			err := t.row(sqlTagged, []any{tag}, &job)
+			if there[i] = err == nil; err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return err
+			}
+		}
+		return nil
+	})
+	return there, err
 }
 
 // jobs makes a page in a transaction.
