@@ -185,7 +185,7 @@ func (t *tool) status(ctx context.Context, err error) int {
 // gives them. Those that an error inside of it joins are on one line.
 func textsOf(err error) (texts []string) {
 	all := []error{err}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // what wraps it says more
+	joined, ok := err.(interface{ Unwrap() []error })
 	if ok = ok && isJoined(err.Error(), joined.Unwrap()); ok {
 		all = joined.Unwrap()
 	}
