@@ -20,6 +20,6 @@ func heedSignals(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithCancel(ctx)
 	}
 	ctx, stop := signal.NotifyContext(ctx, ends...)
-	context.AfterFunc(ctx, stop) // a second signal ends the process
+	context.AfterFunc(ctx, stop) // a second SIGQUIT ends the process
 	return ctx, stop
 }

@@ -311,9 +311,6 @@ func (l *loop) yieldAt() time.Time {
 	return time.Time{}
 }
 
-// firstCall reports whether the handler was not called under the lease of a.
-func firstCall(a *attempt) bool { return !a.again }
-
 // yield gives back the jobs that were leased ahead if the handlers turn out to
 // take longer than expected. Nothing is leased ahead then until a handler has
 // ended. The jobs lose nothing, not even their place.
@@ -325,19 +322,4 @@ func (l *loop) yield(now time.Time) {
 	l.giveBackWaiting(firstCall)
 	r.yielded = true
 	r.pace.handler = max(r.pace.handler, patience)
-}
-
-// giveBackWaiting gives back the jobs that wait for a runner, if back reports true of those which
-// stand for their calls.
-func (l *loop) giveBackWaiting(back func(*attempt) bool) {
-	l.ready.waiting = slices.DeleteFunc(l.ready.waiting, func(w *attempt) bool {
-		if !back(w) {
-			return false
-		}
-		for _, a := range w.members() {
-			l.leases.release(a)
-			l.giveBack(a, time.Time{})
-		}
-		return true
-	})
 }
