@@ -246,6 +246,7 @@ type watch struct {
 	looked atomic.Int64   // when they were last looked for, in nanoseconds since began
 	known  [2]os.FileInfo // of the log and its index, since they are open
 	length atomic.Int64   // bytes of the log, when it was last looked for
+	blocks bool           // the file system tells of holes
 }
 
 // never is earlier than any look.
@@ -253,6 +254,8 @@ const never = math.MinInt64 / 2
 
 // know notes the log and the index, which SQLite has opened.
 func (s *Store) know() error {
+	fs, err := statFS(s.path)
+	s.watch.blocks = err == nil && fs.CountsBlocks()
 	for i, end := range []string{"-wal", "-shm"} {
 		info, err := os.Lstat(s.path + end)
 		if errors.Is(err, os.ErrNotExist) && !s.opts.AnyFileSystem { // else the index may be beside another name
@@ -313,7 +316,7 @@ func (s *Store) there() (e goneError) {
 		case err != nil: // that does not say that others cannot find the file
 		case !os.SameFile(info, f.was):
 			how = "another file was put there"
-		case i == 1 && s.cutOff(info.Size()):
+		case i == 1 && (s.cutOff(info.Size()) || s.hollow()):
 			how, e.cut = "it was cut off", true
 		}
 		if how != "" {
@@ -343,6 +346,20 @@ func (s *Store) cutOff(size int64) bool {
 	}
 	return true
 }
+
+// hollow reports whether the log was cut off and is written on behind its old end: SQLite writes it
+// from the first byte on.
+func (s *Store) hollow() bool {
+	for range 2 { // blocks may be on their way to the disk just now
+		if info, err := os.Lstat(s.path + "-wal"); !s.watch.blocks || err != nil || host.Hole(info) < leastHole {
+			return false
+		}
+	}
+	return true
+}
+
+// leastHole is more than a file system may leave out of the last blocks of a file.
+const leastHole = 64 << 10
 
 const (
 	logHeader   = 32 // bytes; see sqlite.org/fileformat2.html

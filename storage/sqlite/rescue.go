@@ -141,9 +141,13 @@ func (s *Store) save(t *loss) (where string, err error) {
 		if e := w.copyAside(copied); e != nil {
 			return errors.Join(err, e)
 		}
-		where = fmt.Sprintf("all that this process had is in the copy %q, as others may have the database open: "+
+		what := "all that this process had is"
+		if t.cut {
+			what = "what this process could still read is" // zeros are sound where args are
+		}
+		where = fmt.Sprintf("%s in the copy %q, as others may have the database open: "+
 			"stop all processes that use it; errand doctor says whether the database has all that the copy has; if not, "+
-			"move it and its log and index away, and rename the copy to its name", copied)
+			"move it and its log and index away, and rename the copy to its name", what, copied)
 		return nil
 	})
 	if err != nil {

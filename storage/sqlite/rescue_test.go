@@ -17,6 +17,7 @@ import (
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // mustBeTaken fails the test unless err says that a file was taken away.
@@ -280,6 +281,29 @@ func TestTaken_LogCutOff(t *testing.T) {
 	}
 	s.LookNow()
 	_, err := s.Enqueue(t.Context(), t0, []storage.NewJob{newJob("default", "a")})
+	mustBeTaken(t, "Enqueue", err)
+}
+
+// A log that was cut off is noticed too if it is as long as before, as jobs come in meanwhile: SQLite
+// writes on behind what is gone.
+//
+//errand:shows [taken]
+func TestTaken_LogCutOffUnderLoad(t *testing.T) {
+	sqlite.FileSystem(t, "ext4")
+	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
+	s := d.openLossy()
+	big(t, s, 20)
+	s.LookNow()
+	enqueue(t, s, "a", 1)
+	if err := os.Truncate(d.path+"-wal", 0); err != nil {
+		t.Fatal(err)
+	}
+	big(t, s, 20)
+	if info, err := os.Lstat(d.path + "-wal"); err != nil || host.Hole(info) == 0 {
+		t.Skipf("the file system of the test does not tell of holes: %v", err)
+	}
+	s.LookNow()
+	_, err := s.Enqueue(t.Context(), t0, one())
 	mustBeTaken(t, "Enqueue", err)
 }
 

@@ -41,6 +41,16 @@ func links(info os.FileInfo) int {
 	return int(st.Nlink)
 }
 
+// Hole returns about how many bytes of a file nobody has written, as far as its file system tells: a
+// file that was cut off and written on behind its old end has a hole.
+func Hole(info os.FileInfo) int64 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return max(0, info.Size()-int64(st.Blocks)*512) //nolint:unconvert // 32 bits on some systems
+}
+
 // owned reports whether a file beside the database belongs to somebody who may
 // write the database: the owner of the database, its group, a user in its list of
 // permissions, root, or this user.
