@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -100,13 +101,14 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 	for _, check := range []func() error{d.version, d.integrity, d.schema} {
 		if err := check(); err != nil {
 			d.trouble(err)
+			d.saved()
 			return d.found, ctx.Err()
 		}
 	}
-	if d.bare {
+	if d.saved(); d.bare {
 		return d.found, nil
 	}
-	for _, check := range []func() error{d.counts, d.rules, d.instances, d.clock, d.saved} {
+	for _, check := range []func() error{d.counts, d.rules, d.instances, d.clock} {
 		if err := check(); err != nil {
 			d.trouble(err)
 		}
@@ -333,32 +335,54 @@ func (d *doctor) whole() {
 }
 
 // saved compares with the database the copies that processes have saved when a file was
-// taken away.
-func (d *doctor) saved() error {
-	var own meta
-	if err := (plain{d.ctx, d.db}).row(sqlMeta, nil, own.dest()...); err != nil {
-		return err
-	}
+// taken away: counters that every lease, new job or change of lanes raises, the time of the last
+// write, and the jobs that had not ended in the copy.
+func (d *doctor) saved() {
+	var own meta // nothing, of a database that cannot be read
+	_ = plain{d.ctx, d.db}.row(sqlMeta, nil, own.dest()...)
 	copies, _ := savedCopies(d.path)
 	for _, name := range copies {
-		var m meta
-		db, err := sql.Open("sqlite", viewDSN(name, withoutLog, 0))
-		if err != nil {
-			return err
+		const why = "a process saved it when a file of the database was taken away"
+		m, err := metaOf(d.ctx, name)
+		missing, later := 0, own.nextJob > m.nextJob || own.nextToken > m.nextToken || own.gen > m.gen
+		lacks := own.nextJob < m.nextJob || own.nextToken < m.nextToken || own.gen < m.gen || own.clock < m.clock && !later
+		if err == nil && !lacks {
+			missing, err = d.missing(name)
 		}
-		err = plain{d.ctx, db}.row(sqlMeta, nil, m.dest()...)
-		switch err = errors.Join(err, db.Close()); {
+		switch {
 		case err != nil:
 			d.say("saved copies", SeverityWarning, "look at it with errand doctor", "%s: %v", name, err)
-		case own.nextJob < m.nextJob || own.nextToken < m.nextToken || own.gen < m.gen:
+		case lacks:
 			d.say("saved copies", SeverityError, "stop all processes, move the database and its -wal and -shm away, and rename the copy to its name",
-				"%s has what the database lacks: a process saved it when a file of the database was taken away", name)
+				"%s has what the database lacks: %s", name, why)
+		case missing > 0:
+			d.say("saved copies", SeverityWarning, "look for them with errand jobs ls in the copy, and enqueue again what was lost",
+				"%s: %s; of the jobs that had not ended then, the database lacks %d: they were lost, or have ended since and are not kept", name, why, missing)
 		default:
-			d.say("saved copies", SeverityWarning, "compare the jobs of the two by errand jobs ls, before you delete the copy",
-				"%s: a process saved it when a file of the database was taken away; the database has been written to since", name)
+			d.say("saved copies", SeverityWarning, "delete the copy, unless you miss something", "%s: %s; the database has all jobs that had not ended then", name, why)
 		}
 	}
-	return nil
+}
+
+// metaOf reads the counters of a copy.
+func metaOf(ctx context.Context, name string) (m meta, err error) {
+	db, err := sql.Open("sqlite", viewDSN(name, withoutLog, 0))
+	if err != nil {
+		return m, err
+	}
+	err = plain{ctx, db}.row(sqlMeta, nil, m.dest()...)
+	return m, errors.Join(err, db.Close())
+}
+
+// missing returns how many jobs that live in a copy are not in the database.
+func (d *doctor) missing(name string) (n int, err error) {
+	db := plain{d.ctx, d.db} // which is one connection
+	if _, err = db.exec(sqlAttachSaved, (&url.URL{Scheme: "file", OmitHost: true, Path: name, RawQuery: "mode=ro&immutable=1"}).String()); err != nil {
+		return 0, err
+	}
+	err = db.row(sqlMissing, nil, &n)
+	_, e := db.exec(sqlDetachSaved)
+	return n, errors.Join(err, e)
 }
 
 // beside looks at the files beside the database. database: it is one. Modes

@@ -20,8 +20,8 @@ import (
 )
 
 // errandName finds names of errand's in SQL, with what is before them. Those of
-// indexes after INDEXED BY cannot have a schema, and in quotes they are values.
-var errandName = regexp.MustCompile(`(?i)(\bmain\s*\.\s*|\bINDEXED\s+BY\s+|')?"?\berrand_\w*`)
+// indexes after INDEXED BY cannot have a schema, and in quotes they are values. A copy is saved.
+var errandName = regexp.MustCompile(`(?i)(\b(?:main|saved)\s*\.\s*|\bINDEXED\s+BY\s+|')?"?\berrand_\w*`)
 
 // bare returns the names of errand's in SQL that SQLite would look for among
 // temporary tables first, and how many it has found in all.

@@ -107,6 +107,32 @@ func TestTaken_Copied(t *testing.T) {
 		t.Errorf("%d jobs are in the copy, want 5", n)
 	}
 	c.Invariants(t)
+	examine := func(want sqlite.Severity, text string) {
+		t.Helper()
+		found, err := sqlite.Examine(t.Context(), d.path, false, t0)
+		is := func(f sqlite.Finding) bool {
+			return f.Check == "saved copies" && f.Severity == want && strings.Contains(f.Text, text)
+		}
+		if err != nil || !slices.ContainsFunc(found, is) {
+			t.Errorf("the doctor says %+v (%v), want a copy of which %q", found, err, text)
+		}
+	}
+	examine(sqlite.SeverityError, "has what the database lacks")
+	if err := errors.Join(s.Close(), app.Close()); err != nil && !errors.Is(err, storage.ErrTakenAway) {
+		t.Fatal(err)
+	}
+	if err := os.Rename(d.path, d.path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	s = d.open() // another database, with as many jobs and more
+	enqueue(t, s, "a", 9)
+	enqueue(t, s, "b", 1)
+	examine(sqlite.SeverityWarning, "the database lacks 5")
+	if err := errors.Join(s.Close(), os.Rename(d.path+".old", d.path)); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, d.open(), "a", 1)
+	examine(sqlite.SeverityWarning, "has all jobs")
 }
 
 // Nobody makes another log beside the one that a living instance writes.

@@ -192,6 +192,14 @@ SELECT lane FROM real r LEFT JOIN main.errand_count c USING (lane, state) WHERE 
 UNION ALL SELECT lane FROM main.errand_count c LEFT JOIN real r USING (lane, state) WHERE r.n IS NULL AND c.n <> 0`
 	sqlHeldByNobody = `SELECT id FROM main.errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM main.errand_instance)`
 
+	// Of the jobs that have not ended in a copy, those that the database does not know.
+	sqlAttachSaved = `ATTACH ?1 AS saved`
+	sqlDetachSaved = `DETACH saved`
+	sqlMissing     = `SELECT COUNT(*) FROM saved.errand_job s
+WHERE NOT EXISTS (SELECT 1 FROM main.errand_job j WHERE j.id = s.id AND j.created_at = s.created_at AND j.salt = s.salt)
+AND NOT EXISTS (SELECT 1 FROM main.errand_finished j WHERE j.id = s.id AND j.created_at = s.created_at AND j.salt = s.salt)
+AND NOT EXISTS (SELECT 1 FROM main.errand_dead j WHERE j.id = s.id AND j.created_at = s.created_at AND j.salt = s.salt)`
+
 	remedyRule = "restore a backup, and report it: this must not happen"
 )
 

@@ -31,7 +31,9 @@ func (fs FileSystem) Shared() bool { return slices.Contains(sharedTypes, strings
 
 // CountsBlocks reports whether it is known that a file has as many blocks as were written to it: none
 // is compressed, nor told of late.
-func (fs FileSystem) CountsBlocks() bool { return slices.Contains([]string{"ext4", "xfs", "tmpfs"}, fs.Name) }
+func (fs FileSystem) CountsBlocks() bool {
+	return slices.Contains([]string{"ext4", "xfs", "tmpfs"}, fs.Name)
+}
 
 // InMemory reports whether the files are gone with the next reboot.
 func (fs FileSystem) InMemory() bool { return slices.Contains([]string{"tmpfs", "ramfs"}, fs.Name) }
