@@ -139,7 +139,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 	if err := errors.Join(ctx.Err(), own.end()); err != nil {
 		return err
 	}
-	if _, err := s.look(); err != nil { // as fn may have taken long
+	if err := s.look(); err != nil { // as fn may have taken long
 		return err
 	}
 	own.look(app)

@@ -119,7 +119,7 @@ func (c *checkpointer) due() bool { return c.db.wrote >= c.often()/8 || c.marks.
 // run does a checkpoint if at least so many pages are not moved yet. If jobs wait for
 // the room of the log, it gives that back.
 func (c *checkpointer) run(pages int) {
-	if _, err := c.look(); err != nil { // the database may be another one's by now
+	if err := c.look(); err != nil { // the database may be another one's by now
 		return
 	}
 	if c.marks.cut.Load() {

@@ -350,7 +350,7 @@ func (s *Store) readOne(ctx context.Context, dest []any, text string, args ...an
 	if err == nil {
 		err = stmt.QueryRowContext(ctx, args...).Scan(dest...)
 	}
-	if _, e := s.look(); e != nil { // as in reading
+	if e := s.look(); e != nil { // as in reading
 		err = e
 	}
 	return s.ours(ended(ctx, translate(misfit(unread(err)))))

@@ -268,21 +268,25 @@ func (s *Store) know() error {
 	return nil
 }
 
-// look looks for the files, unless that was done within lookEach. If a file was taken away
-// it has the Store save what it has, and returns [storage.ErrTakenAway]. If the database
+// look looks for the files, and for what a check has found, unless that was done within lookEach. If
+// a file was taken away it has the Store save what it has, and returns [storage.ErrTakenAway]. If the database
 // has got a second name, it ends the Store and returns [storage.ErrUnsupportedDB].
-func (s *Store) look() (looked bool, err error) {
+func (s *Store) look() error {
 	if t := s.taken.Load(); t != nil {
-		return false, t.err()
+		return t.err()
 	}
 	if s.view != nil { // it looks with each read
-		return false, nil
+		return nil
 	}
 	was, now := s.watch.looked.Load(), int64(time.Since(s.watch.began))
 	if now-was < int64(lookEach) || !s.watch.looked.CompareAndSwap(was, now) {
-		return false, nil
+		return nil
 	}
-	return true, s.lookNow()
+	err := s.lookNow()
+	if err == nil {
+		s.heedCheck()
+	}
+	return err
 }
 
 // lookNow is look, however short the last one is ago.

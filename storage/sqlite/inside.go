@@ -59,7 +59,7 @@ func (s *Store) inside(ctx context.Context, in any, keys int, partly bool, f fun
 	if err := errors.Join(s.usable(), s.writable()); err != nil {
 		return err
 	}
-	if _, err := s.look(); err != nil {
+	if err := s.look(); err != nil {
 		return err
 	}
 	tx, ok := in.(*sql.Tx)

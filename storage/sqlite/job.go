@@ -138,7 +138,7 @@ func (s *Store) reading(ctx context.Context, pool *sqlx.DB, fn func(tx *sqlx.Tx)
 	if e := tx.Rollback(); e != nil {
 		err = errors.Join(err, e)
 	}
-	if _, e := s.look(); e != nil { // the answer may be of what nobody finds any more
+	if e := s.look(); e != nil { // the answer may be of what nobody finds any more
 		err = e
 	}
 	return s.ours(ended(ctx, err))

@@ -332,7 +332,7 @@ func (s *Store) checkCopy(name string) error {
 // second while others could use them, jobs run, or the log has what the database has not.
 // In a test with fake time, where a timer that never rests is costly, only writes look.
 func (w *writer) lookIdle() {
-	if _, err := w.look(); err != nil || w.usable() != nil || inBubble() {
+	if err := w.look(); err != nil || w.usable() != nil || inBubble() {
 		return
 	}
 	w.mine <- struct{}{}

@@ -312,13 +312,9 @@ func (s *Store) takeTurn(ctx context.Context, db **statements) error {
 	if err := s.leaveGap(ctx, asked, db); err != nil {
 		return err
 	}
-	looked, err := s.look()
-	if err != nil {
+	if err := s.look(); err != nil {
 		s.giveTurn()
 		return err
-	}
-	if looked {
-		s.heedCheck()
 	}
 	if !s.turn.locked {
 		s.turn.went = time.Now()

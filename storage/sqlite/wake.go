@@ -91,7 +91,7 @@ func (w *wake) run() {
 	var last commit
 	for s.usable() == nil { // else the workers end
 		w.look(version, &last)
-		_, _ = s.look() // the next call says what it has found
+		_ = s.look() // the next call says what it has found
 		select {
 		case <-events:
 		case <-tick.C:
