@@ -99,13 +99,15 @@ func (w *Worker) bulkConfig() engine.Config {
 		MaxSnoozes:    defaultMaxSnoozes,
 		MaxRetryAfter: defaultMaxRetryAfter,
 		MaxDeaths:     -1,
-		Retention:     storage.Retention{Default: bulkKept},
-		Policy:        bulkPolicy.Delivery(),
-		Lanes:         &q.lanes,
-		Events:        &q.events,
-		Clock:         q.clock,
-		Bulk:          true,
-		Logger:        w.opts.Logger,
+		Retention: storage.Retention{ // an exchange also ends jobs of others, at their StartBy
+			Default: q.opts.Retention, Lanes: map[Lane]time.Duration{{Queue: storage.BulkQueue, Kind: storage.BulkQueue}: bulkKept},
+		},
+		Policy: bulkPolicy.Delivery(),
+		Lanes:  &q.lanes,
+		Events: &q.events,
+		Clock:  q.clock,
+		Bulk:   true,
+		Logger: w.opts.Logger,
 	}
 }
 
