@@ -36,7 +36,7 @@ type keeper struct {
 }
 
 // kept is the kind of its jobs.
-type kept struct{ Fail bool }
+type kept struct{ Fail, Die bool }
 
 func (kept) Kind() string { return "kept" }
 
@@ -77,8 +77,12 @@ func (k *keeper) must(err error) {
 func (k *keeper) boot() (stop func()) {
 	store, err := sqlite.Open(k.path, &sqlite.Options{SingleProcess: true, Ballast: -1, Logger: quiet})
 	k.must(err)
-	k.queue, err = errand.New(context.Background(), store, &errand.Options{Clock: k.wall.now, Logger: quiet, Retention: day})
+	k.queue, err = errand.New(context.Background(), store, &errand.Options{
+		Clock: k.wall.now, Logger: quiet, Retention: day,
+		Queues: map[string]errand.QueueOptions{"slow": {Settings: errand.Settings{Starts: new(24), StartsPer: new(day)}}},
+	})
 	k.must(err)
+	k.must(k.queue.Schedule(context.Background(), errand.Schedule{Name: "daily", Spec: "0 12 * * *", Args: kept{}}))
 	k.hooks, err = webhook.New(k.queue, &webhook.Options{Logger: quiet, Keep: day})
 	k.must(err)
 	k.topics, err = topic.New(k.queue, k.hooks, &topic.Options{Logger: quiet})
@@ -89,12 +93,15 @@ func (k *keeper) boot() (stop func()) {
 	k.must(err)
 	_, _, err = k.hooks.Create(context.Background(), webhook.Endpoint{ID: "shop", URL: "https://shop.example/in"}, webhook.Secret{})
 	k.must(err)
-	w := errand.NewWorker(k.queue, &errand.WorkerOptions{Queues: []string{"default"}})
-	errand.Handle(w, func(_ context.Context, job *errand.Job[kept]) error {
-		if job.Args.Fail && job.Attempt < 3 {
-			return errors.New("not yet")
+	w := errand.NewWorker(k.queue, &errand.WorkerOptions{Queues: []string{"default", "slow"}})
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[kept]) error {
+		switch {
+		case job.Args.Die:
+			return errand.Permanent(errors.New("no"))
+		case job.Args.Fail && job.Attempt < 3:
+			return errors.Join(errors.New("not yet"), job.Checkpoint(ctx, job.Attempt))
 		}
-		return nil
+		return job.SetResult(job.Attempt)
 	})
 	errand.HandleRaw(w, "news", func(context.Context, *errand.Job[errand.RawArgs]) error { return nil })
 	ctx, cancel := context.WithCancel(engine.WithRand(context.Background(), k.dice.Float64))
@@ -124,6 +131,8 @@ func (k *keeper) week(n int) {
 	time.Sleep(longest + day)
 	synctest.Wait()
 	k.nothingLeft(n, off)
+	k.deadGone(n, off)
+	k.dedupEnded(n, off)
 	time.Sleep(day)
 }
 
@@ -140,6 +149,15 @@ func (k *keeper) use() {
 	enqueue(kept{}, errand.JobOptions{Delay: time.Duration(k.dice.Int64N(int64(day)))})
 	enqueue(kept{}, errand.JobOptions{Unique: &errand.Unique{Key: "k", For: longest}})
 	enqueue(kept{}, errand.JobOptions{Queue: "nobody", StartWithin: day})
+	enqueue(kept{Die: true}, errand.JobOptions{})
+	for range 4 { // of which two wait for an hour or more
+		enqueue(kept{}, errand.JobOptions{Queue: "slow"})
+	}
+	if k.dice.IntN(3) == 0 {
+		enqueue(kept{}, errand.JobOptions{Queue: "bulk", Delay: longest})
+		_, err := k.queue.StartBulk(ctx, errand.Bulk{Do: errand.BulkCancel, Filter: errand.JobFilter{Queue: "bulk"}})
+		k.must(err)
+	}
 	k.must(k.queue.Hold(ctx, errand.Lane{Queue: "held"}, &errand.HoldOptions{Reason: "week", For: day}))
 	_, err := k.topics.Publish(ctx, "news", topic.Message{Group: "g", DedupID: "d", Body: []byte("{}")})
 	k.must(err)
@@ -151,6 +169,24 @@ func (k *keeper) use() {
 	k.must(err)
 }
 
+// deadGone purges the dead letters that are older than a day, which all of them are.
+func (k *keeper) deadGone(n int, off time.Duration) {
+	ctx := context.Background()
+	_, err := k.queue.DeadLetters().Purge(ctx, errand.JobFilter{OlderThan: day})
+	k.must(err)
+	if left, err := k.queue.DeadLetters().List(ctx, errand.JobFilter{}, nil); err != nil || len(left.Jobs) > 0 {
+		k.t.Errorf("week %d, with a clock that was off by %v: %d dead letters are younger than a day, %v", n, off, len(left.Jobs), err)
+	}
+}
+
+// dedupEnded checks that a DedupID of the week is free again.
+func (k *keeper) dedupEnded(n int, off time.Duration) {
+	p, err := k.topics.Publish(context.Background(), "news", topic.Message{Group: "g", DedupID: "d", Body: []byte("{}")})
+	if err != nil || p.Duplicate {
+		k.t.Errorf("week %d, with a clock that was off by %v: a DedupID of three days ago still counts: %v", n, off, err)
+	}
+}
+
 // nothingLeft checks that all that was to be kept for a time is gone.
 func (k *keeper) nothingLeft(n int, off time.Duration) {
 	db, err := sql.Open("sqlite", "file:"+k.path+"?mode=ro")
@@ -158,7 +194,10 @@ func (k *keeper) nothingLeft(n int, off time.Duration) {
 	defer db.Close()
 	now := time.Now().Add(right).UnixMicro()
 	for what, query := range map[string]string{
-		"finished jobs": `SELECT count(*) FROM errand_finished WHERE ?1 > 0`,
+		"finished jobs": `SELECT count(*) FROM errand_finished JOIN errand_lane USING (lane) WHERE queue <> 'errand.bulk' AND ended_at NOT BETWEEN ?1 - 2 * 86400000000 AND ?1`, // of the schedule, some days' are kept,
+		"results":       `SELECT count(*) FROM errand_kept WHERE ?1 > 0 AND job NOT IN (SELECT id FROM errand_finished)`,
+		"throttles":     `SELECT count(*) FROM errand_bucket WHERE full > ?1`,
+		"ticks":         `SELECT count(*) FROM errand_schedule WHERE next_tick > ?1 + 86400000000`,
 		"live jobs":     `SELECT count(*) FROM errand_job WHERE ?1 > 0`,
 		"messages":      `SELECT count(*) FROM errand_message WHERE ?1 > 0`,
 		"keys":          `SELECT count(*) FROM errand_unique WHERE ?1 > 0`,
@@ -170,6 +209,9 @@ func (k *keeper) nothingLeft(n int, off time.Duration) {
 		if left > 0 {
 			k.t.Errorf("week %d, with a clock that was off by %v: %d %s are left", n, off, left, what)
 		}
+	}
+	if r, err := k.queue.Schedules().Get(context.Background(), "daily"); err != nil || now-r.LastTick.UnixMicro() > day.Microseconds() {
+		k.t.Errorf("week %d, with a clock that was off by %v: the last tick was %v, %v", n, off, r.LastTick, err)
 	}
 	if s, err := k.hooks.Secrets(context.Background(), "shop"); err != nil || len(s) != 1 {
 		k.t.Errorf("week %d, with a clock that was off by %v: %d secrets sign, %v", n, off, len(s), err)
