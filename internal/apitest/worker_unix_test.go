@@ -87,6 +87,8 @@ func beOther(role string) error {
 		return runBriefs(ctx, q)
 	case "interrupt":
 		return workUntilInterrupted(ctx, q)
+	case "ends soon", "ends late":
+		return endJobs(ctx, q, role == "ends late")
 	}
 	lease, err := time.ParseDuration(os.Getenv(leaseEnv))
 	if err != nil {
