@@ -237,7 +237,7 @@ func (o *ownTx) end() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed != nil {
-		return fmt.Errorf("errand: transaction: rolled back, as a call of errand failed in it: %w", o.failed)
+		return fmt.Errorf("errand: transaction: rolled back: %w", o.failed)
 	}
 	o.failed = errEnding
 	return nil

@@ -26,6 +26,8 @@ const (
 	// aloneWait is how long to wait for readers, of this process and then of others, before
 	// others are taken to have the database open.
 	aloneWait = 150 * time.Millisecond
+	// quietWait is how long to wait for the function of a Tx: the log may be lost meanwhile.
+	quietWait = 500 * time.Millisecond
 	// partsLast is after which time the part of a copy is taken for one that nobody finishes.
 	partsLast = time.Hour
 )
@@ -153,9 +155,11 @@ func (s *Store) save(t *loss) (where string, err error) {
 	if err != nil {
 		return "", translate(err)
 	}
-	s.self.mu.Lock()
-	_ = s.self.part() // else others cannot open it before the process ends
-	s.self.mu.Unlock()
+	if alone { // else the connection of a Tx is open, and nobody else may make a log beside it
+		s.self.mu.Lock()
+		_ = s.self.part() // else others cannot open it before the process ends
+		s.self.mu.Unlock()
+	}
 	if !t.cut { // else SQLite would move what is left of the log
 		w.stmts.close()
 		_ = s.write.Close()
@@ -164,10 +168,10 @@ func (s *Store) save(t *loss) (where string, err error) {
 }
 
 // quiet waits until nobody is in a Tx, and reports whether the Store has the turn then. Other
-// processes need not wait. A Tx that takes longer than others wait for it keeps the turn, and
-// cannot commit any more: what it writes nobody was promised.
+// processes need not wait. A Tx that takes longer than quietWait keeps the turn, and cannot
+// commit any more: what it writes nobody was promised.
 func (s *Store) quiet(t *loss) bool {
-	timer := time.NewTimer(s.opts.BusyTimeout)
+	timer := time.NewTimer(quietWait)
 	defer timer.Stop()
 	for {
 		select {

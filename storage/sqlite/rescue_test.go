@@ -376,6 +376,12 @@ func TestTaken_TxStaysOpen(t *testing.T) {
 		}
 		close(goOn)
 		mustBeTaken(t, "Tx", <-ended)
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if err := d.open().Close(); err != nil {
+			t.Errorf("opened when the transaction has ended: %v", err)
+		}
 		if n := (&db{t: t, path: copies[0]}).number("SELECT COUNT(*) FROM errand_job"); n != 5 {
 			t.Errorf("%d jobs are in the copy, want 5", n)
 		}

@@ -448,6 +448,9 @@ func (s *Store) close() error {
 	if s.view == nil {
 		_ = s.lookNow() // as SQLite would close what it cannot save
 	}
+	if s.taken.Load() != nil && s.failure.Load() != nil && s.app != nil { // saved while a Tx was open
+		s.app.close() // before others may have the database open, see save
+	}
 	close(s.stop)
 	err := s.retire()
 	s.queue.close() // the writer answers what is left, then ends
@@ -466,9 +469,6 @@ func (s *Store) release() error {
 			s.app.close()
 		}
 		errs = append(errs, s.versions.close(), s.pools.close())
-	}
-	if s.taken.Load() != nil && s.failure.Load() != nil && s.app != nil { // saved while a Tx was open
-		s.app.close()
 	}
 	defer logs.Wait(s.opts.Logger) // the caller of Close may look at the log
 	errs = append(errs, s.wake.close())
