@@ -427,7 +427,7 @@ func (d *doctor) file(suffix string, info os.FileInfo, modes bool) {
 	switch {
 	case !instance && !sqlites && !slices.Contains(errandNames, suffix):
 		return // not ours
-	case d.unfit(suffix, info, sqlites) || suffix == "-room": // which is there for a moment
+	case d.unfit(suffix, info, sqlites) || suffix == roomEnd: // which is there for a moment
 		return
 	}
 	switch {

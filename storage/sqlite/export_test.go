@@ -48,6 +48,9 @@ func (s *Store) Reading() *sql.DB { return s.read.DB }
 // InstanceNumber is 0 before the first lease.
 func (s *Store) InstanceNumber() int64 { return s.self.number() }
 
+// SweepFile is what Open does with the file of an instance that it does not know.
+func (s *Store) SweepFile(f *os.File, id int64) { s.sweepFile(f, id) }
+
 // LeaseReads is how often the leases of others have been read.
 func (s *Store) LeaseReads() int64 {
 	s.observed.mu.Lock()

@@ -160,8 +160,11 @@ func readOnlyError(path string, err error) error {
 // instance, which only the process with that number opens.
 var (
 	sqliteNames = []string{"-wal", "-shm", "-journal"} // SQLite makes them, whoever may write the database
-	errandNames = []string{"-turn", "-wake", "-ballast", "-room", "-check"}
+	errandNames = []string{"-turn", "-wake", "-ballast", roomEnd, "-check"}
 )
+
+// roomEnd is that of the file of tryRoom.
+const roomEnd = "-room"
 
 // checkBeside refuses a database beside which there is what errand and SQLite cannot have
 // made, such as a link. Each file is checked again when it is opened; but an open that

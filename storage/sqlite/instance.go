@@ -187,18 +187,21 @@ func lockedFile(path string, db os.FileInfo) (*os.File, error) {
 }
 
 // removeLocked deletes a file whose lock this process holds, while it holds the lock if the system
-// lets it: who comes to lock the file then finds that it is gone.
+// lets it: who comes to lock the file then finds that it is gone. What is there once the lock is
+// given back may be of another process, so a file that was gone before is not looked for again.
 func removeLocked(f *os.File) {
 	err := os.Remove(f.Name())
 	_ = f.Close() // nobody reads it
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		_ = os.Remove(f.Name()) // best effort
 	}
 }
 
 // sweep deletes the files of instances that are not registered and whose process is gone: it was
-// killed before it could delete them. What cannot be deleted does no harm.
+// killed before it could delete them. The file of tryRoom goes too: the result of a try under way
+// stays the same. What cannot be deleted does no harm.
 func (s *Store) sweep() {
+	_ = os.Remove(s.path + roomEnd)
 	names, _ := os.ReadDir(filepath.Dir(s.path))
 	db := plain{context.Background(), s.inner.DB}
 	for _, id := range leftBy(names, s.path) {
@@ -206,18 +209,27 @@ func (s *Store) sweep() {
 		if db.row(sqlKnownInstance, []any{id}, &known) != nil || known {
 			continue
 		}
-		f, err := openBeside(instancePath(s.path, id), os.O_RDWR, s.info)
-		if err != nil {
-			continue
+		if f, err := openBeside(instancePath(s.path, id), os.O_RDWR, s.info); err == nil {
+			s.sweepFile(f, id)
 		}
-		// It may have been registered until it was locked, and have died since.
-		if ok, err := host.TryLock(f); err != nil || !ok || db.row(sqlKnownInstance, []any{id}, &known) != nil || known {
-			_ = f.Close()
-			continue
-		}
-		_ = os.Remove(shownPath(s.path, id))
-		removeLocked(f)
 	}
+}
+
+// sweepFile is sweep for one instance whose file is open. Until it is locked, the instance may have
+// been registered, and have died; or another process may have deleted the file, and made one of a
+// new instance in its place.
+func (s *Store) sweepFile(f *os.File, id int64) {
+	known := true
+	ok, err := host.TryLock(f)
+	if err == nil && ok && underItsName(f) == nil {
+		err = plain{context.Background(), s.inner.DB}.row(sqlKnownInstance, []any{id}, &known)
+	}
+	if err != nil || known {
+		_ = f.Close()
+		return
+	}
+	_ = os.Remove(shownPath(s.path, id))
+	removeLocked(f)
 }
 
 // leftBy returns the numbers of the instances that have files among names beside a database.

@@ -340,19 +340,48 @@ func TestOpen_SweepsLeftovers(t *testing.T) {
 	killed.Kill()
 	kept := []string{d.instanceFile(killed), d.workersFile(killed), d.instanceFile(lives), d.workersFile(lives)}
 	d.exec("DELETE FROM errand_instance WHERE instance = ?1", lives.InstanceNumber())
-	for _, end := range []string{"-instance-77", "-workers-77", "-instance-78", "-workers-79", "-instance-080", "-workers-x"} {
+	for _, end := range []string{"-instance-77", "-workers-77", "-instance-78", "-workers-79", "-instance-080", "-workers-x", "-room"} {
 		if err := os.WriteFile(d.path+end, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	d.open()
 	kept = append(kept, d.path+"-instance-080", d.path+"-workers-x")
-	left, _ := filepath.Glob(d.path + "-instance-*")
-	shows, _ := filepath.Glob(d.path + "-workers-*")
-	left = append(left, shows...)
+	var left []string
+	for _, of := range []string{"-instance-*", "-workers-*", "-room"} {
+		found, _ := filepath.Glob(d.path + of)
+		left = append(left, found...)
+	}
 	slices.Sort(left)
 	slices.Sort(kept)
 	if !slices.Equal(left, kept) {
 		t.Errorf("files %q are left, want %q", left, kept)
+	}
+}
+
+// A process that is about to sweep a file, which another one sweeps first, leaves that alone which
+// a third one makes in its place. Its registration has not committed yet.
+func TestOpen_SweepsNoOther(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a file that is open cannot be deleted")
+	}
+	d := newDB(t, nil)
+	s := d.open()
+	path := d.path + "-instance-77"
+	made := func() *os.File {
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	late, first := made(), made()
+	s.SweepFile(first, 77)
+	lives := made()
+	defer lives.Close()
+	s.SweepFile(late, 77)
+	there, err := os.Stat(path)
+	if own, e := lives.Stat(); err != nil || e != nil || !os.SameFile(there, own) {
+		t.Errorf("%v, %v: the file of a new instance is gone", err, e)
 	}
 }

@@ -348,7 +348,7 @@ func (s *Store) asFull(err error) error {
 // tryRoom writes a block to a file beside the database, and makes the file one block
 // longer than the database and its log.
 func (s *Store) tryRoom() error {
-	path := s.path + "-room"
+	path := s.path + roomEnd
 	f, err := openBeside(path, os.O_RDWR, s.info)
 	if err != nil {
 		return err
