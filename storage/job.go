@@ -75,8 +75,8 @@ type NewJob struct {
 	// is later. If the clock is set back behind the enqueue of a job that has ended, it
 	// begins anew, once, with the next job that has the key or with StepClock, see
 	// [Timekeeper]. So it does as a job gets the key that was behind another, if the clock
-	// was set back behind its enqueue. A job that is evicted may leave its key earlier, see [WhenFull] and
-	// [WhenDeadFull].
+	// was set back behind its enqueue, unless it waits for a date. A job that is evicted may
+	// leave its key earlier, see [WhenFull] and [WhenDeadFull].
 	UniqueFor time.Duration
 	// Conflict is what becomes of the job if its key is held. If nil, it is not
 	// inserted.

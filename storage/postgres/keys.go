@@ -26,14 +26,14 @@ func (sc *scopes) scanKey(in pgx.CollectableRow) error {
 	var name []byte
 	var slot int16
 	var is rules.Keeper
-	var live, kept bool
-	if err := in.Scan(&name, &slot, &is.Job, &is.Salt, &is.Created, &is.Until, &live, &kept); err != nil {
+	var live, dated, kept bool
+	if err := in.Scan(&name, &slot, &is.Job, &is.Salt, &is.Created, &is.Until, &live, &dated, &kept); err != nil {
 		return err
 	}
 	sc.needsKey(string(name))
 	k := sc.keys[string(name)]
 	if k.Were[slot] = is; slot == 1 {
-		k.Behind = is
+		k.Behind, k.Dated = is, dated
 	} else {
 		k.Holder, k.Live, k.Kept = is, live, kept
 	}
@@ -47,6 +47,9 @@ func (sc *scopes) Key(name string, c *storage.Conflict) (*rules.Key, error) {
 		return nil, fmt.Errorf("%w: key %.80q", rules.ErrNotLoaded, name)
 	}
 	k.Waiting = nil
+	if r := sc.rows[k.Behind.Job]; r != nil { // it may have changed
+		k.Dated = r.state == blocked && !r.wasDue
+	}
 	if !c.Replaces() {
 		return k, nil
 	}

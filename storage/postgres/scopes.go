@@ -45,6 +45,7 @@ ON CONFLICT (group_key) DO UPDATE SET group_key = o.group_key WHERE false`
 ORDER BY id FOR UPDATE`
 
 	keyColumns = `key, slot, job, salt, created_at, until, EXISTS (SELECT FROM errand_job j WHERE j.id = u.job),
+  slot = 1 AND EXISTS (SELECT FROM errand_job j WHERE j.id = u.job AND state = 7 AND was_due IS NOT TRUE),
   EXISTS (SELECT FROM errand_finished e WHERE e.id = u.job) OR EXISTS (SELECT FROM errand_dead e WHERE e.id = u.job)`
 	sqlKeys = `SELECT ` + keyColumns + ` FROM errand_unique u WHERE key = ANY($1::bytea[]) AND job <> 0`
 	// $2 are the keys of which args are to be read.

@@ -17,8 +17,9 @@ const (
 ON CONFLICT DO NOTHING`
 	sqlReleaseKey = `DELETE FROM main.errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 
-	// errand_job comes first, as most holders live.
-	sqlKey = `SELECT slot, job, salt, created_at, max(until, 0), since, CASE WHEN EXISTS (SELECT 1 FROM main.errand_job WHERE id = job) THEN 2
+	// errand_job comes first, as most holders live. 3: who is behind waits for a date, see sqlLetIn.
+	sqlKey = `SELECT slot, job, salt, created_at, max(until, 0), since,
+CASE WHEN slot = 1 AND EXISTS (SELECT 1 FROM main.errand_job WHERE id = job AND state = 7 AND delay = 0) THEN 3 WHEN EXISTS (SELECT 1 FROM main.errand_job WHERE id = job) THEN 2
 WHEN EXISTS (SELECT 1 FROM main.errand_finished WHERE id = job) OR EXISTS (SELECT 1 FROM main.errand_dead WHERE id = job) THEN 1 ELSE 0 END
 FROM main.errand_unique WHERE key = ?1`
 	sqlWriteKey = `INSERT INTO main.errand_unique (key, slot, job, salt, created_at, until, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -70,7 +71,7 @@ func (t *tx) key(name string) (*rules.Key, error) {
 	var w rules.Keeper
 	err := t.each(sqlKey, []any{name}, []any{&slot, &w.Job, &w.Salt, &w.Created, &w.Until, &w.Since, &where}, func() {
 		if slot != 0 {
-			k.Behind = w
+			k.Behind, k.Dated = w, where == 3
 			return
 		}
 		k.Holder, k.Live, k.Kept = w, where == 2, where == 1

@@ -120,7 +120,7 @@ The time returned allows for the next of these too.`, func(f *fixture) {
 		}
 	}},
 
-	{"conflict_for_follower_back", `So it does as a job gets the key that was behind another, if the clock was set back behind its enqueue.`, func(f *fixture) {
+	{"conflict_for_follower_back", `So it does as a job gets the key that was behind another, if the clock was set back behind its enqueue, unless it waits for a date.`, func(f *fixture) {
 		f.later(month)
 		l := f.run(f.s, unique("a"))
 		id := f.add(newJob(on(storage.Replace), uniqueFor(time.Hour)))[0]
@@ -132,7 +132,17 @@ The time returned allows for the next of these too.`, func(f *fixture) {
 		f.later(time.Hour - time.Minute - time.Microsecond)
 		f.answers("in its time", storage.Enqueued{ID: id, Duplicate: true, Gone: true})
 		f.later(time.Microsecond)
-		f.add(newJob(unique("a")))
+		f.cancel(f.add(newJob(unique("a")))[0])
+
+		f.later(month)
+		l = f.run(f.s, unique("a"))
+		date := f.now.Add(time.Hour)
+		f.add(newJob(on(storage.Replace), uniqueFor(time.Hour), dueAt(date)))
+		f.later(-month)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		f.now = date
+		f.apply(f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone})
+		f.forgets("one that waited for a date", time.Hour)
 	}},
 }
 

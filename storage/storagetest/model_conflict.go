@@ -40,11 +40,14 @@ func (m *Memory) renew(now time.Time, key string) {
 // shiftWindows is renew for all keys, but for those whose holder waits for a date.
 func (m *Memory) shiftWindows(now time.Time) {
 	for key, w := range m.windows {
-		if j := m.find(m.unique[key]); j == nil || j.State != storage.Scheduled || !j.since.IsZero() {
+		if j := m.find(m.unique[key]); j == nil || !j.dated() {
 			m.windows[key] = w.from(now)
 		}
 	}
 }
+
+// dated reports whether j waits for a date.
+func (j *job) dated() bool { return j.State == storage.Scheduled && j.since.IsZero() }
 
 // hold has j hold its key, at least until then if that is not zero.
 func (m *Memory) claim(j *job, until time.Time) {
@@ -171,11 +174,11 @@ func (m *Memory) releaseKey(now time.Time, j *job) {
 	if next := m.find(m.behind[j.Unique]); next != nil {
 		delete(m.behind, j.Unique)
 		m.claim(next, next.keyUntil)
-		if w, ok := m.windows[j.Unique]; ok {
-			m.windows[j.Unique] = w.from(floor(now))
-		}
 		if next.State = storage.Scheduled; next.due {
 			next.State = storage.Ready
+		}
+		if w, ok := m.windows[j.Unique]; ok && !next.dated() {
+			m.windows[j.Unique] = w.from(floor(now))
 		}
 		m.regroups.letIn = append(m.regroups.letIn, next)
 		return

@@ -42,6 +42,7 @@ type Key struct {
 	Behind Keeper // who waits for the key
 	Live   bool   // whether the holder lives
 	Kept   bool   // whether a holder that has ended is in a table
+	Dated  bool   // whether the job behind waits for a date too, which no step of the clock moves
 	// Waiting is the job behind the holder, or if there is none the holder itself, if that job
 	// is live; else nil. It is read only for a Conflict that may change it.
 	Waiting *Waiting
@@ -260,7 +261,10 @@ func (k *Key) release(job, now int64, kept bool) (heir int64) {
 	case k.Holder.Job != job:
 	case k.Behind.Job != 0:
 		k.Holder, k.Behind = k.Behind, Keeper{}
-		k.Holder.renew(now) // as long as it was behind, it had no key that a step could move
+		if !k.Dated {
+			k.Holder.renew(now) // as long as it was behind, it had no key that a step could move
+		}
+		k.Dated = false
 		return k.Holder.Job
 	case k.Holder.Until > now:
 		k.Live, k.Kept = false, kept

@@ -341,6 +341,10 @@ func TestReleaseKey(t *testing.T) {
 			"one that waits, and the clock was set back", Key{Holder: holder, Behind: Keeper{Job: 2, Created: 100, Until: 120}, Live: true}, 1,
 			Key{Holder: Keeper{Job: 2, Created: 100, Until: now + 20, Since: now}, Live: true}, 2,
 		},
+		{
+			"one that waits for a date, and the clock was set back", Key{Holder: holder, Behind: Keeper{Job: 2, Created: 100, Until: 120}, Live: true, Dated: true}, 1,
+			Key{Holder: Keeper{Job: 2, Created: 100, Until: 120}, Live: true}, 2,
+		},
 		{"its time is over", Key{Holder: until(now), Live: true}, 1, Key{Live: true}, 0},
 		{"its time is not over", Key{Holder: until(now + 1), Live: true}, 1, Key{Holder: until(now + 1), Kept: true}, 0},
 		{"for ever", Key{Holder: until(Forever), Live: true}, 1, Key{Holder: until(Forever), Kept: true}, 0},

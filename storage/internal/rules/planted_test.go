@@ -100,6 +100,7 @@ var planted = map[string][][2]string{
 		{"k.Until+now-began, now", "now, now"},
 		{"k.Until+now-began, now", "k.Until+now-began, k.Since"},
 		{"\t\tk.Holder.renew(now) // as", "\t\t// as"},
+		{"if !k.Dated {", "if true {"},
 		{"k.Holder.Job == 0 || !k.Live &&", "!k.Live &&"},
 		{"!k.Live && k.Holder.windowed() && k.Holder.Until <= now", "k.Holder.windowed() && k.Holder.Until <= now"},
 		{"!k.Live && k.Holder.windowed() && k.Holder.Until <= now", "!k.Live && k.Holder.Until <= now"},

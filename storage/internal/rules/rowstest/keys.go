@@ -68,6 +68,15 @@ var keyCases = []struct {
 		behind := f.enqueue(storage.NewJob{UniqueFor: time.Hour, Conflict: &storage.Conflict{Mode: storage.Replace}})
 		return rules.Key{Holder: holder, Behind: behind, Live: true, Waiting: waiting(storage.Blocked, 0)}
 	}},
+	{"one waits behind, and for a date", func(f *fixture) rules.Key {
+		holder := f.enqueue(storage.NewJob{})
+		f.exchange(1)
+		date := now.Add(time.Hour)
+		behind := f.enqueue(storage.NewJob{DueAt: date, Conflict: &storage.Conflict{Mode: storage.Replace}})
+		w := waiting(storage.Blocked, 0)
+		w.Due = date.UnixMicro()
+		return rules.Key{Holder: holder, Behind: behind, Live: true, Waiting: w, Dated: true}
+	}},
 	{"it has gone to the job behind", func(f *fixture) rules.Key {
 		f.enqueue(storage.NewJob{})
 		leased := f.exchange(1)
