@@ -223,8 +223,8 @@ func (l *loop) startBatch(b *batch, now time.Time) bool {
 	return false
 }
 
-// payAll pays for a call, but for retries for which the budget is empty. It reports whether
-// any job is left.
+// payAll pays for a call, but for retries for which the budget is empty. Jobs that an earlier call
+// has completed meanwhile end. It reports whether any job is left.
 func (l *loop) payAll(b *batch, now time.Time) bool {
 	behind := false // one that goes back
 	b.all = slices.DeleteFunc(b.all, func(a *attempt) bool {
@@ -232,6 +232,10 @@ func (l *loop) payAll(b *batch, now time.Time) bool {
 		if behind {
 			l.leases.release(a)
 			l.giveBack(a, time.Time{})
+			return true
+		}
+		if a.heedCompletion() {
+			l.concluded(a)
 			return true
 		}
 		paid := l.pay(a, now)
@@ -310,7 +314,7 @@ func (b *batch) run(r *runners) {
 	}
 	defer func() {
 		defer b.cancel(nil)
-		defer readPlaces(live)
+		defer r.readPlaces(live)
 		for _, a := range slices.Backward(live) {
 			defer a.handled() // all of them, also if a function of AfterEnqueue ends the goroutine
 		}
@@ -397,6 +401,7 @@ func (a *attempt) judgeCaught(err error) {
 func (l *loop) endBatch(b *batch) {
 	for _, a := range b.all {
 		a.running = false
+		a.heedCompletion()
 	}
 	all, again := b.all, l.refused(b)
 	left := again // which come in the order of all

@@ -219,27 +219,27 @@ func TestBatch_PartsDoNotYield(t *testing.T) {
 	})
 }
 
-// unread is a store of which no job can be read for a time.
+// unread is a store of which no job can be read.
 type unread struct {
 	*spy
-	hangs bool // until the context ends; else Job fails
+	err error // of Job; nil: it hangs until the context ends
 }
 
 func (s *unread) Job(ctx context.Context, _ storage.ID) (storage.Record, error) {
-	if s.hangs {
+	if s.err == nil {
 		<-ctx.Done()
 		return storage.Record{}, ctx.Err()
 	}
-	return storage.Record{}, storage.ErrIO
+	return storage.Record{}, s.err
 }
 
 // A job whose checkpoint of a call that has failed cannot be read is not called again as if it had
 // none: it goes back, and its next attempt has it.
 func TestBatch_CheckpointUnread(t *testing.T) {
-	for _, hangs := range []bool{false, true} {
-		t.Run(fmt.Sprint("hangs ", hangs), func(t *testing.T) {
+	for _, fails := range []error{storage.ErrIO, nil} {
+		t.Run(fmt.Sprint(fails), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				r.cfg.Store = &unread{r.store, hangs}
+				r.cfg.Store = &unread{r.store, fails}
 				kept := map[storage.ID]string{}
 				r.many("k", engine.Batch{Max: 2}, func(_ context.Context, items []engine.Item) {
 					for i := range items {
@@ -267,6 +267,50 @@ func TestBatch_CheckpointUnread(t *testing.T) {
 			})
 		})
 	}
+}
+
+// refusing runs a batch of which each call keeps checkpoints and fails for good, up to the tenth.
+func (r *rig) refusing(fails error) []storage.ID {
+	r.cfg.Store = &unread{r.store, fails}
+	calls := 0
+	r.many("k", engine.Batch{Max: 2}, func(_ context.Context, items []engine.Item) {
+		if calls++; calls > 10 {
+			return
+		}
+		for i := range items {
+			if err := engine.AttemptOf(items[i].Ctx).Checkpoint(items[i].Ctx, []byte("half")); err != nil {
+				r.t.Error(err)
+			}
+		}
+		refuseAll(items)
+	})
+	return r.enqueue("k", 2)
+}
+
+// A job that can never be read does not run again and again.
+func TestBatch_CheckpointDamaged(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		ids := r.refusing(storage.ErrCorrupt)
+		r.start()
+		for _, id := range ids {
+			rec := r.wantState(id, storage.Dead, storage.Counters{Attempt: 1})
+			if !strings.Contains(rec.Error, "could not be read") {
+				t.Errorf("the error is %q", rec.Error)
+			}
+		}
+	})
+}
+
+// A stop does not wait for a checkpoint that cannot be read.
+func TestBatch_CheckpointUnreadAtStop(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.refusing(nil)
+		r.start()
+		began := time.Now()
+		if err := r.stop(); err != nil || time.Since(began) > 0 {
+			t.Errorf("Run has returned %v after %v", err, time.Since(began))
+		}
+	})
 }
 
 // A transaction that completes a job is not forgotten if holds change between two calls of a batch.

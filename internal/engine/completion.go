@@ -303,6 +303,30 @@ func (a *attempt) ender() *Attempt {
 	return &a.own.Attempt
 }
 
+// isCompleted reports whether the job of an attempt is known to be completed, by it or in an earlier
+// call under the lease.
+func (a *attempt) isCompleted() bool {
+	for o := a; o != nil; o = o.earlier {
+		if o.own.isCommitted() {
+			return true
+		}
+	}
+	return false
+}
+
+// heedCompletion makes the verdict on an attempt of a batch that of one which has completed its job,
+// if it is completed meanwhile, and reports whether it is.
+func (a *attempt) heedCompletion() bool {
+	if a.completed || !a.isCompleted() {
+		return a.completed
+	}
+	if a.verdict.kind != verdictDone {
+		a.ignored = a.verdict.text
+	}
+	a.completed, a.verdict = true, verdict{kind: verdictDone}
+	return true
+}
+
 // endCompleted takes back an attempt that has completed its job.
 func (l *loop) endCompleted(a *attempt) {
 	l.complete(a)

@@ -51,7 +51,7 @@ func (s *leases) release(a *attempt) {
 func (s *leases) extend() []storage.Lease {
 	s.names = s.names[:0]
 	for _, a := range s.held {
-		if !a.lost && !a.own.isCommitted() {
+		if !a.lost && !a.isCompleted() {
 			s.extending = append(s.extending, a)
 			s.names = append(s.names, a.job.Lease)
 		}
@@ -135,12 +135,12 @@ func (l *loop) cancelJob(a *attempt, now time.Time) {
 		a.unpay()
 		f.Outcome = storage.OutcomeCancelled
 	}
-	l.outcomes.add(a.job, f)
+	l.addBack(a, f)
 }
 
 // lose notes that a lease is no longer held.
 func (l *loop) lose(a *attempt, now time.Time) {
-	if a.lost || a.own.isCommitted() { // and its handler has returned meanwhile
+	if a.lost || a.isCompleted() { // and its handler has returned meanwhile
 		return
 	}
 	a.lost = true
@@ -166,7 +166,7 @@ func (a *attempt) feared() bool { return errors.Is(a.cause, ErrLeaseLost) }
 func (l *loop) loseUnsafe(now time.Time) {
 	l.keepLeases(now)
 	for _, a := range l.leases.held {
-		if a.running && a.cause == nil && !now.Before(a.safe) && !a.own.isCommitted() {
+		if a.running && a.cause == nil && !now.Before(a.safe) && !a.isCompleted() {
 			l.tellJob(EventLeaseLost, a.job)
 			l.reports.job(slog.LevelWarn, notExtended, a.job, "")
 			l.cancelFor(a, ErrLeaseLost, now)
@@ -200,7 +200,7 @@ func (l *loop) keepLeases(now time.Time) {
 func (s *leases) watch() {
 	s.loseAt = time.Time{}
 	for _, a := range s.held {
-		if a.running && a.cause == nil && !a.own.isCommitted() {
+		if a.running && a.cause == nil && !a.isCompleted() {
 			s.loseAt = sooner(s.loseAt, a.safe)
 		}
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -42,15 +43,14 @@ func (l *loop) refused(b *batch) (again []*attempt) {
 	}
 	for _, a := range b.all {
 		refused := a.refused()
-		if refused && a.own.isCommitted() { // meanwhile
-			a.completed, a.verdict = true, verdict{kind: verdictDone}
-		}
 		goesOn := l.shutdown.working() && !a.lost && a.cause == nil && a.placeErr == nil
 		switch {
 		case a.endedWell():
 		case goesOn && (refused || b.ordered && len(again) > 0):
 			again = append(again, a)
 			continue
+		case refused && errors.Is(a.placeErr, storage.ErrCorrupt): // the next attempt could not read it either
+			a.verdict.text = fmt.Sprintf("%s (and it was not called again: its checkpoint could not be read: %v)", a.verdict.text, a.placeErr)
 		case refused && a.placeErr != nil:
 			a.verdict = verdict{kind: verdictInterrupted, text: fmt.Sprintf("its checkpoint could not be read: %v", a.placeErr)}
 		case refused:
@@ -137,13 +137,22 @@ func (l *loop) anew(a *attempt) *attempt {
 }
 
 // readPlaces reads the checkpoints that attempts may have kept in a call that has failed for good.
-func readPlaces(all []*attempt) {
+// A stop ends it, since none of them is called again then.
+func (r *runners) readPlaces(all []*attempt) {
 	for i, a := range all {
 		if !a.refused() || !a.own.placed.Load() {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), a.cfg.LeaseDuration/3)
 		defer cancel()
+		go func() {
+			select {
+			case <-r.told:
+			case <-r.stop:
+			case <-ctx.Done():
+			}
+			cancel()
+		}()
 		for _, o := range all[i:] {
 			o.readPlace(ctx)
 		}

@@ -125,7 +125,13 @@ func (l *loop) giveBack(a *attempt, due time.Time) {
 			f.Outcome = storage.OutcomeInterrupted
 		}
 	}
+	l.addBack(a, f)
+}
+
+// addBack adds the outcome of an attempt that ends without a call, or another one.
+func (l *loop) addBack(a *attempt, f storage.Finish) {
 	l.outcomes.add(a.job, f)
+	l.outcomes.waiting[len(l.outcomes.waiting)-1].open = l.leftOpen(a)
 }
 
 // startReady starts attempts that wait, as far as there are runners. An attempt
