@@ -109,13 +109,27 @@ func (a *attempt) calledWith(ctx context.Context) bool {
 // troubledBy puts a job back that has met an error of the store. It waits for twice as long
 // as the last time, which only the attempts that cost it nothing can tell.
 func (c *Config) troubledBy(f storage.Finish, job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
-	if c.outlasts(job, now) {
+	if c.outlasts(job, now) && c.troubledLong(job) {
 		v.class = policy.Retryable
 		return c.tooLong(f, job, v, took, now)
 	}
-	wait := min(leastOutage<<min(sparedLately(job), 10), mostOutage)
-	f.Outcome, f.DueAt, f.Error = storage.OutcomeUnavailable, now.Add(wait), v.text
+	f.Outcome, f.DueAt, f.Error = storage.OutcomeUnavailable, now.Add(troubleWait(sparedLately(job))), v.text
 	return f
+}
+
+// troubleWait returns for how long a job waits after n attempts and one that cost it nothing.
+func troubleWait(n int) time.Duration { return min(leastOutage<<min(n, 10), mostOutage) }
+
+// troubledLong reports whether the waits of a job after attempts that cost it nothing exceed what it
+// may wait: its age alone says nothing of errors of the store, as delays and holds count for it.
+func (c *Config) troubledLong(job *storage.Leased) bool {
+	most := c.Handlers[job.Kind].MaxUnavailable
+	for n := range sparedLately(job) {
+		if most -= troubleWait(n); most <= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // doubtStore takes the end of an attempt that has met an error of the store, which shows nothing

@@ -170,6 +170,28 @@ func TestHealth_TroubleForLong(t *testing.T) {
 	})
 }
 
+// A job that is old for another reason does not die of an error of the store.
+func TestHealth_TroubleOfAnOldJob(t *testing.T) {
+	for _, trouble := range []error{storage.ErrFull, storage.ErrBusy, storage.ErrIO} {
+		bubble(t, func(t *testing.T, r *rig) {
+			own := &troubledStore{r.store}
+			r.cfg.Store = own
+			runs := 0
+			r.cfg.Handlers["k"] = engine.Handler{MaxUnavailable: time.Hour, Run: func(context.Context, *storage.Leased) error {
+				if runs++; runs > 3 {
+					return nil
+				}
+				return &storeError{error: trouble, of: own}
+			}}
+			id := r.enqueue("k", 1)[0]
+			pass(2 * time.Hour)
+			r.start()
+			pass(time.Minute)
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 4})
+		})
+	}
+}
+
 // The context of a call of many jobs leads to its transactions too.
 func TestHealth_TroubleOfABatch(t *testing.T) {
 	for name, of := range map[string]func(ctx context.Context, items []engine.Item) context.Context{
