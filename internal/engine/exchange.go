@@ -15,6 +15,7 @@ type exchange struct {
 	clock   time.Time     // the time that the store is told
 	setBack time.Duration // watch.setBack at that time
 	sent    time.Time     // the first time, if it is repeated
+	apart   bool          // it extends leases without the outcomes that wait
 }
 
 // send makes the next calls of the store, if there is anything to call it for.
@@ -43,7 +44,7 @@ func (l *loop) send(now time.Time) {
 }
 
 func (l *loop) sendExchange(now time.Time) {
-	if len(l.leases.held) == 0 { // nothing to extend
+	if len(l.leases.held) == 0 && !l.lacksRoom() { // nothing to extend
 		l.leases.heartbeatAt = time.Time{}
 	}
 	l.spare()
@@ -51,7 +52,7 @@ func (l *loop) sendExchange(now time.Time) {
 	// On a full disk outcomes may go through where a lease does not.
 	alone := l.health.cannotLease && (len(l.outcomes.waiting) > 0 || reached(l.leases.heartbeatAt, now))
 	urgent := l.urgentNow()
-	if alone {
+	if alone = alone || l.extendsApart(now); alone {
 		from, urgent = nil, 0
 	}
 	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && len(from)+urgent+len(l.ready.starts.waiting) == 0 && !l.ready.starts.stop && len(l.ready.holds.rulings.waiting) == 0 {
@@ -78,13 +79,19 @@ func (x *exchange) asks() bool { return len(x.from)+x.Urgent > 0 }
 func (l *loop) exchange(from []*source, now time.Time) exchange {
 	x := exchange{clock: l.clock()}
 	x.setBack, x.Doubtful = l.watch.setBack, l.watch.doubtful
-	x.LeaseDuration, x.Finish, x.Retention = l.cfg.LeaseDuration, l.outcomes.send(), l.cfg.Retention
+	x.LeaseDuration, x.Retention, x.apart = l.cfg.LeaseDuration, l.cfg.Retention, l.extendsApart(now)
+	if !x.apart {
+		x.Finish = l.outcomes.send()
+	}
 	if l.cfg.OnDeath != nil {
 		l.follow(x.Finish, x.clock)
 		x.Follow = l.cfg.followsExpired(x.clock)
 	}
-	if reached(l.leases.heartbeatAt, now) {
+	if reached(l.leases.heartbeatAt, now) && !l.outcomes.alone {
 		x.Extend = l.leases.extend()
+		if x.apart {
+			x.Extend = l.outcomes.extend(x.Extend)
+		}
 		l.extendProbes()
 		l.leases.heartbeatAt = now.Add(l.cfg.LeaseDuration / 3)
 	}
@@ -99,7 +106,7 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 	l.chores.worked(x.sent)
 	l.health.doubt = nil
 	// On a full disk an exchange that leases nothing may succeed all the same.
-	if !l.health.atStart && (!l.health.cannotLease || x.asks() || !l.shutdown.working()) {
+	if !l.health.atStart && !x.apart && (!l.health.cannotLease || x.asks() || !l.shutdown.working()) {
 		l.worksAgain()
 	}
 	if x.Repeats == 0 {

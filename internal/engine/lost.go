@@ -37,7 +37,7 @@ func (l *loop) failed(x *exchange, err error, now time.Time) {
 	l.outcomes.putBack(l.watch.setBack - x.setBack)
 	l.notStarted()
 	l.ready.holds.rulings.putBack()
-	if len(l.leases.extending) > 0 {
+	if len(x.Extend) > 0 {
 		l.leases.extended()
 		l.leases.heartbeatAt = now
 	}
@@ -45,6 +45,7 @@ func (l *loop) failed(x *exchange, err error, now time.Time) {
 	l.sources.leased(x, nil, true)
 	if !l.endsWork(err, x.asks(), now) {
 		l.trouble(err, false, x.asks(), now)
+		l.findsNoRoom(x, now)
 		if again {
 			l.health.retryAt, l.health.backoff = now, l.health.backoff/2
 		}
@@ -67,11 +68,12 @@ func (l *loop) fitsBetter(x *exchange, now time.Time) bool {
 	if l.shutdown.working() && now.Sub(f.noRoom) < whole {
 		return l.outcomes.defers()
 	}
-	was := f.lessened
-	if f.lessened = f.lessen(l.clock().Add(backDelay)); f.lessened == "" {
+	text := f.lessen(l.clock().Add(backDelay))
+	if text == "" {
 		return l.outcomes.defers()
 	}
-	if f.lessened != was { // texts become shorter in steps
+	if text != f.lessened { // texts become shorter in steps
+		f.lessened = text
 		l.reports.outcome(slog.LevelWarn, f.lessened, f)
 	}
 	return true

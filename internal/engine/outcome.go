@@ -31,7 +31,7 @@ type outcome struct {
 	timing timing
 	used   int       // the mark that the job reaches, in percent of its retries; see [mark]
 	noRoom time.Time // when the disk had no room for it first; zero: it had, or was not asked
-	// lessened is what was logged when it was made smaller last, for want of room; empty: never.
+	// lessened is what was logged when it was last made smaller for want of room; empty: never.
 	lessened string
 }
 
@@ -45,6 +45,7 @@ type outcomes struct {
 	most    int              // that go in the next exchange, as there was no room for more; 0: mostOutcomes
 	behind  bool             // the single one in flight, for which there was no room, comes after the others
 	refused int              // single ones without room, one after the other
+	alone   bool             // they go without a heartbeat next, which found no room without them
 	streaks streaks
 	longest longest
 }
@@ -72,6 +73,10 @@ func (o *outcomes) send() []storage.Finish {
 
 // written forgets the outcomes of the exchange under way.
 func (o *outcomes) written() {
+	o.alone = false
+	if len(o.flight) == 0 {
+		return
+	}
 	if 2*o.most >= mostOutcomes {
 		o.most = 0
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,8 +14,8 @@ const (
 	// unless it is a single one, so that none keeps other writers waiting for long.
 	mostOutcomes = 2000
 	mostBrought  = 4 << 20
-	// keptWhole is how long an outcome waits for room as it is, if that is less than a third of a
-	// lease: nobody extends that of its job any more.
+	// keptWhole is how long an outcome waits for room as it is, or a third of a lease if that is
+	// shorter. After that it is made smaller.
 	keptWhole = 10 * time.Second
 )
 
@@ -42,16 +43,50 @@ func (o *outcomes) halve(now time.Time) bool {
 	return n > 1
 }
 
+// mostTried is how many outcomes are tried one after the other at once, while none finds room.
+const mostTried = 16
+
 // defers has the single outcome of the exchange under way, which finds no room, wait behind all
-// others. It reports whether one of those is worth another try at once: each is tried once.
+// others. It reports whether one of those is worth another try at once: each is tried once, and not
+// too many between two backoffs.
 func (o *outcomes) defers() bool {
 	o.behind = true
 	o.refused++
-	if o.refused <= len(o.waiting) {
+	if o.refused <= min(len(o.waiting), mostTried) {
 		return true
 	}
 	o.refused = 0
 	return false
+}
+
+// lacksRoom reports whether outcomes wait for room on the disk.
+func (l *loop) lacksRoom() bool {
+	return len(l.outcomes.waiting) > 0 && errors.Is(l.health.err, storage.ErrFull)
+}
+
+// extendsApart reports whether the next exchange extends leases without the outcomes that wait for
+// room, so that no handler loses its lease for want of that. If it finds no room either, they have
+// a turn alone.
+func (l *loop) extendsApart(now time.Time) bool {
+	return l.lacksRoom() && reached(l.leases.heartbeatAt, now) && !l.outcomes.alone
+}
+
+// extend adds the leases of the outcomes that wait, so that nobody else runs their jobs. What the
+// store says of them is heeded when they are written.
+func (o *outcomes) extend(leases []storage.Lease) []storage.Lease {
+	for i := range o.waiting {
+		leases = append(leases, o.waiting[i].Lease)
+	}
+	return leases
+}
+
+// findsNoRoom notes that an exchange has failed, for want of room if any outcomes lack it.
+func (l *loop) findsNoRoom(x *exchange, now time.Time) {
+	lacks := l.lacksRoom()
+	l.outcomes.alone = lacks && x.apart
+	if lacks && l.leases.heartbeatAt.IsZero() { // no handler runs
+		l.leases.heartbeatAt = now.Add(l.cfg.LeaseDuration / 3)
+	}
 }
 
 // lessen makes an outcome smaller that does not fit on the disk alone, and returns what is logged of
