@@ -231,24 +231,6 @@ func (l *loop) giveBackParts(back func(*attempt) bool) {
 	}
 }
 
-// giveBackWaiting gives back the jobs that wait for a runner, if back reports true of those which
-// stand for their calls.
-func (l *loop) giveBackWaiting(back func(*attempt) bool) {
-	l.ready.waiting = slices.DeleteFunc(l.ready.waiting, func(w *attempt) bool {
-		if !back(w) {
-			return false
-		}
-		for _, a := range w.members() {
-			l.leases.release(a)
-			l.giveBack(a, time.Time{})
-		}
-		return true
-	})
-}
-
-// firstCall reports whether the handler was not called under the lease of a.
-func firstCall(a *attempt) bool { return !a.again }
-
 const (
 	// sizeFor is for how long it is remembered how many jobs a call may have.
 	sizeFor = time.Hour

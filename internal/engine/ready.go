@@ -306,26 +306,3 @@ func (l *loop) unqueue(a *attempt) {
 	l.leave(a)
 	l.ready.suspects.waiting = slices.DeleteFunc(l.ready.suspects.waiting, func(w *attempt) bool { return w == a })
 }
-
-// yieldAt returns when the first attempt has waited too long for a runner, or
-// zero if none waits for one. Parts of a call wait as long as it takes.
-func (l *loop) yieldAt() time.Time {
-	r := &l.ready
-	if i := slices.IndexFunc(r.waiting, firstCall); i >= 0 && l.runners.free() == 0 {
-		return r.waiting[i].leased.Add(r.pace.patience())
-	}
-	return time.Time{}
-}
-
-// yield gives back the jobs that were leased ahead if the handlers turn out to
-// take longer than expected. Nothing is leased ahead then until a handler has
-// ended. The jobs lose nothing, not even their place.
-func (l *loop) yield(now time.Time) {
-	r := &l.ready
-	if !l.shutdown.working() || !reached(l.yieldAt(), now) {
-		return
-	}
-	l.giveBackWaiting(firstCall)
-	r.yielded = true
-	r.pace.handler = max(r.pace.handler, patience)
-}
