@@ -119,6 +119,9 @@ var verbs = []struct {
 
 // ForAll returns what can be done to all jobs that a filter selects.
 func (f jobsFilter) ForAll(r Role) (all []choice) {
+	if f.Error != "" && r < Admin { // see selected
+		return nil
+	}
 	for i := range verbs {
 		if v := &verbs[i]; r >= v.role && (len(f.State) == 0 || f.only(v.bulk.States()...)) {
 			all = append(all, v.choice)
@@ -156,6 +159,10 @@ func (x *request) selected(f url.Values) (in errand.JobFilter, text string, err 
 	}
 	if _, in, err = filterOf(f); err != nil {
 		return in, "", err
+	}
+	if in.Error != "" && x.who.Role < Admin {
+		return in, "", &refusal{status: http.StatusForbidden, text: "It takes the role admin to act on all jobs whose errors contain a text.",
+			remedy: "The store compares whole errors, and how many jobs match would tell what is hidden in them. Mark the jobs in the list, or choose those of one cause."}
 	}
 	if text = filterText(&in); text == "" {
 		in.All = true
@@ -229,7 +236,7 @@ func onJobs(v *jobVerb) func(*request, url.Values) (*plan, error) {
 				return nil, err
 			}
 			if c != nil {
-				p.note = "Cause " + strconv.FormatInt(c.ID, 10) + " is: " + brief(c.Text) + ".\n" + p.note
+				p.note = "Cause " + strconv.FormatInt(c.ID, 10) + " is: " + brief(x.text(c.Text)) + ".\n" + p.note
 			}
 		}
 		return p, nil

@@ -118,11 +118,11 @@ func policyText(j *errand.JobInfo) string {
 }
 
 // holdFacts are what a deed on a hold depends on. Of a hold that is not there, there are none.
-func holdFacts(h *errand.HoldState) []fact {
+func (x *request) holdFacts(h *errand.HoldState) []fact {
 	if h == nil {
 		return nil
 	}
-	return []fact{{"held since", h.Since.UTC().Format(time.RFC3339Nano), ""}, {"held by", h.By, ""}}
+	return []fact{{"held since", h.Since.UTC().Format(time.RFC3339Nano), ""}, {"held by", x.text(h.By), ""}}
 }
 
 // scheduleFacts are what a deed on a schedule depends on.

@@ -71,9 +71,9 @@ func hold(x *request, f url.Values) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{text: laneText(lane), at: laneAt(lane), inputs: inputs, facts: holdFacts(is)}
+	p := &plan{text: laneText(lane), at: laneAt(lane), inputs: inputs, facts: x.holdFacts(is)}
 	if is != nil {
-		p.note = "It is held for this reason since " + is.Since.UTC().Format(time.RFC3339) + " by " + cmp.Or(is.By, "nobody who is named") + ": the new hold takes the place of that."
+		p.note = "It is held for this reason since " + is.Since.UTC().Format(time.RFC3339) + " by " + cmp.Or(x.text(is.By), "nobody who is named") + ": the new hold takes the place of that."
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		o.DryRun = false
@@ -100,14 +100,14 @@ func release(x *request, f url.Values) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{text: what + ", held: " + reason, at: laneAt(lane), facts: holdFacts(is)}
+	p := &plan{text: what + ", held: " + reason, at: laneAt(lane), facts: x.holdFacts(is)}
 	if is == nil {
 		p.idle = "There is no such hold any more: " + p.text + "."
 		return p, nil
 	}
 	p.text += ", since " + is.Since.UTC().Format(time.RFC3339)
 	if is.By != "" {
-		p.text += " by " + is.By
+		p.text += " by " + x.text(is.By)
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		was, err := q.Release(ctx, lane, reason)

@@ -98,6 +98,10 @@ var (
 	userInURL = regexp.MustCompile(`://[^\s/?#]*@`)
 	// oddUserInURL is the same, with a password that has /, ? or #. What begins as a port is one.
 	oddUserInURL = regexp.MustCompile(`://(?::|[^\s/?#@:[]+:(?:[^\s\d]|\d+[^\s\d/?#]))\S*@`)
+	// cutInURL is the beginning of them, at the end of the text or where dots stand for the rest: a
+	// text may have been cut before the @. What portAtEnd matches is a host with its port.
+	cutInURL  = regexp.MustCompile(`://(?:[^\s/?#@:["']*:[^\s/?#@][^\s@]*?(?:…|\.\.\.|$)|[^\s/?#@]*(?:…|\.\.\.))`)
+	portAtEnd = regexp.MustCompile(`^://[^:]*:\d{1,5}(?:[/?#].*|["')\]}>.,;:]{0,2})$`)
 	// named is a name and what is between it and its value, as the query of a URL, a form, a
 	// connection string, a header or YAML has it.
 	named = regexp.MustCompile(`([^\s?&#;,=:'"]+)["']?\s*([=:]+>?)\s*`)
@@ -132,6 +136,12 @@ func (k keys) textIn(s string, escapes int) string {
 	if strings.Contains(s, "://") {
 		s = userInURL.ReplaceAllString(s, "://"+hidden+"@")
 		s = oddUserInURL.ReplaceAllString(s, "://"+hidden+"@")
+		s = cutInURL.ReplaceAllStringFunc(s, func(part string) string {
+			if portAtEnd.MatchString(part) {
+				return part
+			}
+			return "://" + hidden
+		})
 	}
 	if !strings.ContainsAny(s, "=:") {
 		return s
@@ -516,6 +526,14 @@ func unescaped(doc string) string { return htmlEscapes.Replace(doc) }
 
 // htmlEscapes leaves a backslash that is escaped itself.
 var htmlEscapes = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
+
+// text returns a text that a handler or somebody at the other side has written, as somebody may see it.
+func (x *request) text(s string) string {
+	if x.who.Role < Admin {
+		return x.b.keys.text(s)
+	}
+	return s
+}
 
 // hides reports whether the value of a header is hidden from somebody.
 func (x *request) hides(name string) bool { return x.who.Role < Admin && x.b.keys.hides(name) }

@@ -24,6 +24,34 @@ func TestRedact_wholeValues(t *testing.T) {
 	}
 }
 
+// What is left of a user and a password of a URL is hidden where the text is cut before the @. A
+// host with a port stays.
+func TestText_cut(t *testing.T) {
+	for text, want := range map[string]string{
+		"get ://ann:pla":                  "get ://[hidden]",
+		"get ://ann:1":                    "get ://ann:1", // as a port is
+		"get ://ann:123456":               "get ://[hidden]",
+		"get ://ann:12ab":                 "get ://[hidden]",
+		"get ://ann:p/la?n":               "get ://[hidden]",
+		"get ://ann:80...":                "get ://[hidden]",
+		"get ://ann:pla…":                 "get ://[hidden]",
+		"get ://ghp_pla...: more":         "get ://[hidden]: more",
+		"get ://:pla":                     "get ://[hidden]",
+		"get \"http://host:8080\"":        "get \"http://host:8080\"",
+		"(see http://host:80).":           "(see http://host:80).",
+		"get http://host:80/a:b":          "get http://host:80/a:b",
+		"get http://host/a...":            "get http://host/a...",
+		"get http://[::1]:80/":            "get http://[::1]:80/",
+		"get \"http://host\": refused":    "get \"http://host\": refused",
+		"get http://host:8080: refused":   "get http://host:8080: refused",
+		"://ann:pla@host, then ://bob:pl": "://[hidden]@host, then ://[hidden]",
+	} {
+		if got := newKeys(nil).text(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // maker makes JSON of any shape, and the same with each value hidden that has to be.
 type maker struct {
 	*rand.Rand

@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"net/http"
@@ -10,10 +11,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/topic/filter"
 	"github.com/errandq/errand/webhook"
@@ -341,6 +344,112 @@ func TestTexts(t *testing.T) {
 			if got, want := strings.Contains(text, ids["permanent"].String()), part == "permanent" || role == dashboard.Admin; got != want {
 				t.Errorf("%v finds the job by %q: %t", role, part, got)
 			}
+		}
+	}
+}
+
+// No answer below admin depends on what is hidden in errors: neither the rows of a list, nor whether
+// it goes on, nor how many jobs an action would take.
+func TestTexts_guess(t *testing.T) {
+	q := open(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
+	const n = 60 // more than a page has
+	left := n
+	errand.Handle(w, func(context.Context, *errand.Job[mail]) error {
+		if left--; left == 0 {
+			stop()
+		}
+		return errand.RetryAfter(time.Hour, errors.New("no such page: token=planted"))
+	}, errand.HandlerOptions{Concurrency: 1})
+	jobs := make([]errand.NewJob, n)
+	for i := range jobs {
+		jobs[i].Args = mail{"a"}
+	}
+	if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	const right, wrong = "token=pl", "token=qq"
+	for _, role := range []dashboard.Role{dashboard.Viewer, dashboard.Operator} {
+		h := as(q, role)
+		_, list := get(h, "/jobs?format=json&error="+url.QueryEscape(right))
+		if _, other := get(h, "/jobs?format=json&error="+url.QueryEscape(wrong)); list != other {
+			t.Errorf("%v: the lists differ: %s\n%s", role, list, other)
+		}
+		if _, text := get(h, "/jobs?error=no+such"); !toNext.MatchString(text) || strings.Contains(text, "With all that match") {
+			t.Errorf("%v: %s", role, text)
+		}
+	}
+	for _, do := range []string{"redrive", "cancel", "change"} {
+		for _, guess := range []string{right, wrong} {
+			if a := send(as(q, dashboard.Operator), url.Values{"do": {do}, "error": {guess}}); a.status != 403 {
+				t.Errorf("%s of those with %s: %d %s", do, guess, a.status, a.text)
+			}
+		}
+	}
+	asks(t, admin(q), url.Values{"do": {"cancel"}, "error": {right}}, "59 jobs with error token=pl")
+}
+
+// An error that is cut, by who stores it or by a page, shows no part of a password whose @ is gone.
+func TestTexts_cut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		w := errand.NewWorker(q, &errand.WorkerOptions{Grace: time.Millisecond, Logger: quiet})
+		errand.Handle(w, func(context.Context, *errand.Job[mail]) error {
+			return errors.New(strings.Repeat("far ", 70) + "://ann:planted" + strings.Repeat("x", 100) + "@host: refused")
+		}, errand.HandlerOptions{Policy: policy.Policy{MinDelay: 20 * time.Second, MaxDelay: 20 * time.Second, Retries: 100, MinDelayRetries: 100}})
+		defer runs(t, w)()
+		if _, err := q.Enqueue(t.Context(), mail{"a"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		seen := look(t, admin(q), "", nil)
+		defer func() { seen.stop(); <-seen.ended }()
+		for range 90 {
+			time.Sleep(time.Second)
+			store.version.Add(1)
+		}
+		for role, want := range map[dashboard.Role]bool{dashboard.Viewer: false, dashboard.Admin: true} {
+			_, page := get(as(q, role), "/")
+			has(t, role.String(), plain(page), true, "jobs only fail", "far far")
+			has(t, role.String(), page, want, "planted")
+		}
+	})
+}
+
+// A hold and the state of an endpoint have texts from the other side.
+func TestTexts_by(t *testing.T) {
+	q := open(t)
+	for _, kind := range []string{"a", "b"} {
+		if err := q.Hold(t.Context(), errand.Lane{Kind: kind}, &errand.HoldOptions{Reason: "odd", By: "of ://ann:planted@host"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hooks, err := webhook.New(q, &webhook.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(hooks.Close)
+	if _, _, err := hooks.Create(t.Context(), webhook.Endpoint{ID: "far", URL: "https://example.com/"}, webhook.Secret{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Hold(t.Context(), errand.Lane{Queue: webhook.QueueOf("far")}, &errand.HoldOptions{Reason: webhook.HoldDisabled, By: "410 of ://ann:planted@host"}); err != nil {
+		t.Fatal(err)
+	}
+	for role, want := range map[dashboard.Role]bool{dashboard.Operator: false, dashboard.Admin: true} {
+		h := as(q, role)
+		for _, at := range []string{"/", "/?format=json", "/lane?queue=default&kind=a", "/lane?queue=default&kind=a&format=json"} {
+			_, text := get(h, at)
+			has(t, role.String()+" "+at, text, want, "planted")
+		}
+		for _, form := range []url.Values{
+			{"do": {"hold"}, "kind": {"a"}, "reason": {"odd"}}, {"do": {"release"}, "kind": {"a"}, "reason": {"odd"}}, {"do": {"enable"}, "endpoint": {"far"}},
+		} {
+			has(t, role.String()+" "+form.Get("do"), send(h, form).text, want, "planted")
 		}
 	}
 }

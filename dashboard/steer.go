@@ -37,10 +37,10 @@ func enable(x *request, f url.Values) (*plan, error) {
 		p.text += " since " + e.Since.UTC().Format(time.RFC3339)
 	}
 	if e.Reason != "" {
-		p.text += ": " + e.Reason
+		p.text += ": " + x.text(e.Reason)
 	}
 	p.note = "What waits for it is sent, and its failures are forgotten. Dead deliveries stay dead."
-	p.facts = []fact{{"disabled since", e.Since.UTC().Format(time.RFC3339Nano), ""}, {"reason", e.Reason, ""}, {"URL", x.b.secretWas("URL of endpoint "+e.ID, []byte(e.URL)), "changed"}}
+	p.facts = []fact{{"disabled since", e.Since.UTC().Format(time.RFC3339Nano), ""}, {"reason", x.text(e.Reason), ""}, {"URL", x.b.secretWas("URL of endpoint "+e.ID, []byte(e.URL)), "changed"}}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		h, _, err := x.b.hooks(q)
 		if err != nil {

@@ -34,6 +34,7 @@ type trouble struct {
 	Reason string // of a hold: the button releases it
 	Help   string // what ends it, if no button does
 	Where  string // in place of Lane, if it is zero; empty: the file
+	Error  string // ends Why
 	// See is a page that shows more, from the front, and SeeText what it has.
 	See, SeeText string
 }
@@ -316,7 +317,7 @@ func (l *look) failing() (all []trouble) {
 			continue
 		}
 		all = append(all, trouble{What: "jobs only fail", Lane: f.lane, Since: since, See: "job/" + s.LastFailure.Job.String(), SeeText: "the job that failed last",
-			Why: done + "; " + are(s.Scheduled, "job") + " scheduled, for retries or for later. Last error: " + brief(s.LastFailure.Error)})
+			Why: done + "; " + are(s.Scheduled, "job") + " scheduled, for retries or for later. Last error: ", Error: s.LastFailure.Error})
 	}
 	return all
 }
