@@ -216,10 +216,15 @@ func (w *Why) ended(j *JobInfo) {
 	if j.State == Dead {
 		text = fmt.Sprintf("it is in the dead letters since %s, as %s", moment(j.EndedAt), j.Reason)
 	}
-	if j.State != Done {
+	failed := slices.ContainsFunc(j.History, func(h Failure) bool { return h.Phase != PhaseEdited && h.Error == j.Error })
+	switch {
+	case j.State != Done:
 		text += because(j.Error)
-	} else if j.Error != "" {
+	case j.Error == "":
+	case failed:
 		text += "; an attempt before failed" + because(j.Error)
+	default: // as of a result for which there was no room
+		text += "; note" + because(j.Error)
 	}
 	w.add(WhyReason{Code: WhyEnded, Reason: string(j.Reason), Since: j.EndedAt, Text: text})
 }

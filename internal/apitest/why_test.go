@@ -526,3 +526,40 @@ func openAt(t *testing.T, path string, o *errand.Options) *errand.Queue {
 	})
 	return q
 }
+
+// full is a store on a full disk, as the engine tells it: what is done has lost its result.
+type full struct{ storage.Store }
+
+func (s full) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	for i := range x.Finish {
+		if f := &x.Finish[i]; f.Outcome == storage.OutcomeDone {
+			f.Error = "the disk was full"
+		}
+	}
+	return s.Store.Exchange(ctx, now, x)
+}
+
+// What is noted in a job that is done is no failure of an attempt, also if one failed before.
+func TestQueue_Why_DoneWithNote(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q, err := errand.New(t.Context(), full{storagetest.NewMemory().Open()}, &errand.Options{Logger: quiet})
+			check(err)
+			defer q.Close()
+			w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
+			ctx, stop := context.WithCancel(t.Context())
+			errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+				if fails && job.Attempt == 1 {
+					return errors.New("no such address")
+				}
+				stop()
+				return nil
+			})
+			id := enqueue(t, q, note{}, nil)
+			check(w.Run(ctx))
+			if r := wantWhy(t, q, id, "ended").Reasons[0]; !strings.HasSuffix(r.Text, "Z; note: the disk was full") {
+				t.Errorf("with a failure: %t: %+v", fails, r)
+			}
+		})
+	}
+}
