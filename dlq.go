@@ -263,14 +263,16 @@ func traceOf(stored []byte) []byte {
 
 // Import is [door.Import]. The look and the write are one transaction, so that two imports of the
 // same jobs at a time are as one after the other.
-func (t *topics) Import(ctx context.Context, jobs []NewJob, from []ID) (added []Enqueued, err error) {
+func (t *topics) Import(ctx context.Context, jobs []NewJob, from []ID) (added []Enqueued, before []bool, err error) {
 	q := t.queue
+	if len(jobs) > maxEnqueue {
+		return nil, nil, tooMany(len(jobs))
+	}
 	s, ok := q.store.(tagged)
 	if !ok {
-		return nil, fmt.Errorf("%w: store %T does not find tags in a transaction", ErrUnsupportedDB, q.store)
+		return nil, nil, fmt.Errorf("%w: store %T does not find tags in a transaction", ErrUnsupportedDB, q.store)
 	}
 	defer q.awaits.changed()
-	var before []int // jobs that came in before
 	added, err = q.enqueue(ctx, jobs, indexed, func(ctx context.Context, now time.Time, records []storage.NewJob) (all []Enqueued, err error) {
 		err = s.Tx(ctx, func(tx any) (err error) {
 			all, before, err = importTx(ctx, s, tx, now, records, from)
@@ -282,12 +284,9 @@ func (t *topics) Import(ctx context.Context, jobs []NewJob, from []ID) (added []
 		return all, err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, i := range before {
-		added[i].Key = ""
-	}
-	return added, nil
+	return added, before, nil
 }
 
 // tagged is a store that finds tags in a transaction.
@@ -296,8 +295,9 @@ type tagged interface {
 	TaggedTx(ctx context.Context, tx any, tags []string) ([]bool, error)
 }
 
-// importTx enqueues the jobs that did not come in before, and returns the indexes of the others.
-func importTx(ctx context.Context, s tagged, tx any, now time.Time, records []storage.NewJob, from []ID) (all []Enqueued, before []int, err error) {
+// importTx enqueues the jobs that did not come in before. Of two from one job the second did, unless
+// the first is a duplicate by its unique key: then both are.
+func importTx(ctx context.Context, s tagged, tx any, now time.Time, records []storage.NewJob, from []ID) (all []Enqueued, before []bool, err error) {
 	tags := make([]string, len(from))
 	for i, id := range from {
 		tags[i] = storage.OriginTag(id)
@@ -306,17 +306,17 @@ func importTx(ctx context.Context, s tagged, tx any, now time.Time, records []st
 	if err != nil {
 		return nil, nil, err
 	}
-	all = make([]Enqueued, len(records))
+	all, before = make([]Enqueued, len(records)), make([]bool, len(records))
 	var left []storage.NewJob
-	var at []int // in records, of those left
-	seen := map[ID]bool{}
+	var at []int          // in records, of those left
+	first := map[ID]int{} // in records
 	for i := range records {
-		if there[i] || seen[from[i]] {
-			all[i].Duplicate, before = true, append(before, i)
+		if _, seen := first[from[i]]; there[i] || seen {
+			all[i].Duplicate, before[i] = true, true
 			continue
 		}
 		if !from[i].IsZero() {
-			seen[from[i]], records[i].Tags = true, append(slices.Clone(records[i].Tags), tags[i])
+			first[from[i]], records[i].Tags = i, append(slices.Clone(records[i].Tags), tags[i])
 		}
 		left, at = append(left, records[i]), append(at, i)
 	}
@@ -329,6 +329,11 @@ func importTx(ctx context.Context, s tagged, tx any, now time.Time, records []st
 	}
 	for i, e := range added {
 		all[at[i]] = e
+	}
+	for i := range before {
+		if f, seen := first[from[i]]; seen && before[i] && all[f].Duplicate {
+			all[i], before[i] = all[f], false
+		}
 	}
 	return all, before, nil
 }

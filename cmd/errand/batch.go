@@ -204,11 +204,11 @@ func (b *batch) flush(ctx context.Context) error {
 	if len(b.jobs) == 0 {
 		return nil
 	}
-	added, err := b.enqueue(ctx, len(b.jobs))
+	added, before, err := b.enqueue(ctx, len(b.jobs))
 	var fault error
 	if i, text := refused(err); text != "" {
 		if fault, err = b.fault(b.at[i], errors.New(text)), nil; i > 0 {
-			added, err = b.enqueue(ctx, i)
+			added, before, err = b.enqueue(ctx, i)
 		}
 	}
 	for i, e := range added {
@@ -222,7 +222,7 @@ func (b *batch) flush(ctx context.Context) error {
 			b.replaced++
 		}
 		switch {
-		case e.Duplicate && b.from != nil && e.Key == "":
+		case b.from != nil && before[i]:
 			b.before++
 		case e.Duplicate:
 			b.duplicates++
@@ -235,12 +235,13 @@ func (b *batch) flush(ctx context.Context) error {
 	return errors.Join(err, fault)
 }
 
-// enqueue adds the first n of the jobs that were read.
-func (b *batch) enqueue(ctx context.Context, n int) ([]queue.Enqueued, error) {
+// enqueue adds the first n of the jobs that were read. before, with from, says which came in before.
+func (b *batch) enqueue(ctx context.Context, n int) (added []queue.Enqueued, before []bool, err error) {
 	if b.from != nil {
 		return door.Import(ctx, b.queue, b.jobs[:n], b.ids[:n])
 	}
-	return b.queue.EnqueueMany(ctx, b.jobs[:n])
+	added, err = b.queue.EnqueueMany(ctx, b.jobs[:n])
+	return added, nil, err
 }
 
 // fault names the line that a fault is in, if there are lines.

@@ -111,10 +111,10 @@ of the old one, by which errand jobs ls --tag finds it.`,
 			}{lines.enqueued, lines.duplicates, lines.before}, func(p *printer) {
 				p.printf("%s imported\n", jobsText(lines.enqueued))
 				if lines.before > 0 {
-					p.printf("%s left out, as they came in before\n", jobsText(lines.before))
+					p.printf("%s left out: came in before\n", jobsText(lines.before))
 				}
 				if lines.duplicates > 0 {
-					p.printf("%s left out, as others hold their unique keys\n", jobsText(lines.duplicates))
+					p.printf("%s left out: others hold the unique keys\n", jobsText(lines.duplicates))
 				}
 			})
 			return findings(lines.duplicates > 0, err, shown)

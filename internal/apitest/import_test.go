@@ -23,11 +23,13 @@ func TestImport(t *testing.T) {
 		from = append(from, errand.ID{1, byte(i / 2)})
 	}
 	in := func() (n int) {
-		for i, e := range must(door.Import(ctx, q, jobs, from)) {
+		added, before, err := door.Import(ctx, q, jobs, from)
+		check(err)
+		for i, e := range added {
 			switch {
 			case !e.Duplicate:
 				n++
-			case e.Key != "" || len(must(q.Jobs(ctx, errand.JobFilter{Tag: storage.OriginTag(from[i])}, nil)).Jobs) != 1:
+			case !before[i] || len(must(q.Jobs(ctx, errand.JobFilter{Tag: storage.OriginTag(from[i])}, nil)).Jobs) != 1:
 				t.Errorf("job %d is a duplicate of %v", i, e)
 			}
 		}
@@ -53,5 +55,25 @@ func TestImport(t *testing.T) {
 	_, err := q.Enqueue(ctx, Upload{}, &errand.JobOptions{Tags: []string{storage.OriginTag(from[0])}})
 	if f, ok := errors.AsType[*errand.FieldError](err); !ok || f.Field != "tags[0]" {
 		t.Errorf("a tag of an import: %v", err)
+	}
+}
+
+// Of two lines from one job that another holds the unique key of, none came in before.
+func TestImport_held(t *testing.T) {
+	ctx := t.Context()
+	q := openQueue(t, &errand.Options{Logger: quiet})
+	o := &errand.JobOptions{Unique: &errand.Unique{Key: "k"}}
+	id := enqueue(t, q, Upload{}, o)
+	job := errand.NewJob{Args: Upload{}, Options: o}
+	added, before, err := door.Import(ctx, q, []errand.NewJob{job, job}, []errand.ID{{1}, {1}})
+	check(err)
+	for i, e := range added {
+		if !e.Duplicate || e.ID != id || before[i] {
+			t.Errorf("%d: %+v, before: %t", i, e, before[i])
+		}
+	}
+	_, _, err = door.Import(ctx, q, make([]errand.NewJob, 10_001), make([]errand.ID, 10_001))
+	if f, ok := errors.AsType[*errand.FieldError](err); !ok || f.Field != "jobs" {
+		t.Errorf("too many jobs: %v", err)
 	}
 }
