@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
@@ -200,8 +201,9 @@ func (f *faults) url(field, s string, c *client) {
 	if u.Fragment != "" || strings.Contains(s, "#") {
 		fault("must have no fragment")
 	}
-	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) }) {
-		fault("must have no blank and no character that cannot be seen: write it as %20 is")
+	if i := strings.IndexFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) }); i >= 0 {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		fault(fmt.Sprintf("must have no blank and no invisible character: write %U, at byte %d, as %s", r, i, strings.ReplaceAll(url.QueryEscape(s[i:i+n]), "+", "%20")))
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
