@@ -73,6 +73,9 @@ func (f *Finish) Needs() (all []Feature) {
 	for i := range f.Then {
 		all = append(all, f.Then[i].Needs()...)
 	}
+	if f.Spent != nil {
+		all = append(all, f.Spent.Needs()...)
+	}
 	return all
 }
 
