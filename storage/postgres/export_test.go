@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/internal/rules"
 )
 
@@ -158,3 +159,6 @@ func (l *loading) Load(n rules.Need) error {
 	}
 	return l.scopes.Load(n)
 }
+
+// Missing is the error of a method that is not there yet.
+func Missing(method storage.Feature) error { return missing(method) }

@@ -27,6 +27,11 @@ func (s *Store) Lacks() []storage.Feature { return slices.Clone(lacks) }
 // unsupported is the error of a call that needs what the Store does not do yet.
 func unsupported(needs ...storage.Feature) error { return storage.Lacking(lacks, needs) }
 
+// missing is unsupported for a method that the Store does not have yet, even if lacks does not name it.
+func missing(method storage.Feature) error {
+	return storage.Lacking([]storage.Feature{method}, []storage.Feature{method})
+}
+
 // able leaves out of an exchange what the Store does not do yet. The result makes the answer one to
 // the whole. The error is for what has no result of its own.
 func able(x *storage.Exchange) (whole func(*storage.ExchangeResult), err error) {
@@ -73,11 +78,11 @@ func able(x *storage.Exchange) (whole func(*storage.ExchangeResult), err error) 
 // What follows needs what a Store does not do yet. Workers read holds, so these are answered.
 
 // Hold is not supported yet.
-func (s *Store) Hold(context.Context, time.Time, storage.Hold) error { return unsupported("Hold") }
+func (s *Store) Hold(context.Context, time.Time, storage.Hold) error { return missing("Hold") }
 
 // Release is not supported yet.
 func (s *Store) Release(context.Context, time.Time, storage.Lane, string) (bool, error) {
-	return false, unsupported("Release")
+	return false, missing("Release")
 }
 
 // Holds returns none: there can be none yet.
@@ -85,57 +90,57 @@ func (s *Store) Holds(context.Context, time.Time) ([]storage.HoldState, error) {
 
 // Stats is not supported yet.
 func (s *Store) Stats(context.Context) ([]storage.LaneStats, error) {
-	return nil, unsupported("Stats")
+	return nil, missing("Stats")
 }
 
 // Causes is not supported yet.
 func (s *Store) Causes(context.Context, storage.Lane, int) ([]storage.Cause, error) {
-	return nil, unsupported("Causes")
+	return nil, missing("Causes")
 }
 
 // Checkpoint is not supported yet.
 func (s *Store) Checkpoint(context.Context, storage.Checkpoint) (storage.ItemResult, error) {
-	return 0, unsupported("Checkpoint")
+	return 0, missing("Checkpoint")
 }
 
 // States is not supported yet.
 func (s *Store) States(context.Context, []storage.ID) ([]storage.State, error) {
-	return nil, unsupported("States")
+	return nil, missing("States")
 }
 
 // Jobs is not supported yet.
 func (s *Store) Jobs(context.Context, storage.Filter, string, int) (storage.Page, error) {
-	return storage.Page{}, unsupported("Jobs")
+	return storage.Page{}, missing("Jobs")
 }
 
 // Redrive is not supported yet.
 func (s *Store) Redrive(context.Context, time.Time, storage.Selection, string) (storage.Step, error) {
-	return storage.Step{}, unsupported("Redrive")
+	return storage.Step{}, missing("Redrive")
 }
 
 // RunNow is not supported yet.
 func (s *Store) RunNow(context.Context, time.Time, storage.Selection, storage.Waiting) (storage.Step, error) {
-	return storage.Step{}, unsupported("RunNow")
+	return storage.Step{}, missing("RunNow")
 }
 
 // Change is not supported yet.
 func (s *Store) Change(context.Context, time.Time, storage.Selection, storage.Edit) (storage.Step, error) {
-	return storage.Step{}, unsupported("Change")
+	return storage.Step{}, missing("Change")
 }
 
 // Delete is not supported yet.
 func (s *Store) Delete(context.Context, storage.Selection) (storage.Step, error) {
-	return storage.Step{}, unsupported("Delete")
+	return storage.Step{}, missing("Delete")
 }
 
 // Ahead is not supported yet.
 func (s *Store) Ahead(context.Context, storage.ID, int) (storage.Ahead, error) {
-	return storage.Ahead{}, unsupported("Ahead")
+	return storage.Ahead{}, missing("Ahead")
 }
 
 // Check is not supported yet.
 func (s *Store) Check(context.Context) (storage.Condition, error) {
-	return storage.Condition{}, unsupported("Check")
+	return storage.Condition{}, missing("Check")
 }
 
 // NotifyEvicted calls nobody, as nothing is evicted yet.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/postgres"
 )
 
 type refusedArgs struct{ N int }
@@ -48,7 +49,11 @@ func TestStore_ConnectionRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-refused
+	select {
+	case <-refused:
+	case err := <-ended:
+		t.Fatalf("the worker has stopped: %v", err)
+	}
 	if _, err := q.Enqueue(ctx, fineArgs{}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -97,5 +102,12 @@ func TestStore_Lacking(t *testing.T) {
 	all, err := q.Settings(ctx)
 	if err != nil || len(all) != 1 || all[0].MaxJobs != nil {
 		t.Errorf("settings: %+v, %v", all, err)
+	}
+}
+
+// A method that is not there yet says so, also if nobody has listed it.
+func TestStore_Missing(t *testing.T) {
+	if err := postgres.Missing("Nobody"); !errors.Is(err, storage.ErrLacking) {
+		t.Errorf("%v, want ErrLacking", err)
 	}
 }
