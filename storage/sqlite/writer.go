@@ -47,8 +47,8 @@ type request struct {
 	// and jobs wait to start.
 	urgent bool
 	leases bool // run leases jobs that are ready
-	// step, if not 0, is how many jobs run changes at most beside those that it was given. It
-	// becomes less while there is no room for as many.
+	// step, if not 0, is how many jobs run changes at most beside those that it was given, or how
+	// many groups it goes through, see Regroup. It becomes less while there is no room for as many.
 	step  int
 	last  bool // no request comes after it: the Store is being closed
 	work  int  // about how many jobs run writes
