@@ -207,7 +207,17 @@ func TestSick_LeaveNothing(t *testing.T) {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	<-world.done // the others are not kept back
+	slow := time.NewTicker(10 * time.Second)
+	defer slow.Stop()
+	for waits := true; waits; { // the others are not kept back
+		select {
+		case <-world.done:
+			waits = false
+		case <-slow.C:
+			g, n := open()
+			t.Logf("messages are on their way: %d goroutines and %d sockets, %d requests hang", g, n, hung.Load())
+		}
+	}
 	busy, connected := open()
 	stop()
 	if err := <-ended; err != nil {
@@ -221,7 +231,11 @@ func TestSick_LeaveNothing(t *testing.T) {
 			t.Logf("%d goroutines and %d sockets at the start, %d and %d with %d that hang, %d and %d after the end", goroutines, sockets, busy, connected, was, g, n)
 			break
 		}
-		<-time.After(10 * time.Millisecond)
+		select {
+		case <-slow.C:
+			t.Logf("%d goroutines and %d sockets are left, of %d and %d at the start", g, n, goroutines, sockets)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 	if was < int64(all.hang) {
 		t.Errorf("%d requests were not answered: want one at least to each of %d endpoints", was, all.hang)
