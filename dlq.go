@@ -295,6 +295,11 @@ type tagged interface {
 	TaggedTx(ctx context.Context, tx any, tags []string) ([]bool, error)
 }
 
+// tooMany is the error of a call with more than maxEnqueue jobs.
+func tooMany(n int) error {
+	return &FieldError{Field: "jobs", Value: n, Limit: fmt.Sprintf("must be at most %d in one call", maxEnqueue)}
+}
+
 // importTx enqueues the jobs that did not come in before. Of two from one job the second did, unless
 // the first is a duplicate by its unique key: then both are.
 func importTx(ctx context.Context, s tagged, tx any, now time.Time, records []storage.NewJob, from []ID) (all []Enqueued, before []bool, err error) {

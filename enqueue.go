@@ -78,11 +78,6 @@ func (q *Queue) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return s.Tx(ctx, plainTx(s, fn))
 }
 
-// tooMany is the error of a call with more than maxEnqueue jobs.
-func tooMany(n int) error {
-	return &FieldError{Field: "jobs", Value: n, Limit: fmt.Sprintf("must be at most %d in one call", maxEnqueue)}
-}
-
 // EnqueueMany adds jobs in one transaction, all or none of them. It takes at most
 // 10,000 jobs, with at most 64 MiB of args and headers, and returns their results
 // in the same order. A duplicate is a result, not an error; see [Queue.Enqueue].
