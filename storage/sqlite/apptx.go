@@ -207,7 +207,8 @@ func (s *Store) outOfRoom(own *ownTx, err error) error {
 }
 
 // lacksRoom reports whether an [storage.ErrFull] that the function of a Tx has returned is of the
-// disk of this Store. An error of the driver may also be of another database.
+// disk of this Store. An error of the driver may also be of another database: it is taken for one
+// of this Store where room is low, as many pages may find none where one does.
 func (s *Store) lacksRoom(err error) bool {
 	if known := new(storeError); errors.As(err, &known) {
 		return errors.Is(err, &storeError{of: s})

@@ -105,12 +105,12 @@ func (s *Store) ours(err error) error {
 
 // oursOf is ours for what the function of a Tx has returned. It is only of errors of the driver
 // that are of no other Store: those of statements in the transaction. One of another database of
-// the application looks the same.
+// the application looks the same; that it is full counts only if this Store lacks room too.
 func (s *Store) oursOf(err error) error {
 	if known := new(storeError); errors.As(err, &known) {
 		return err
 	}
-	if isCode(err, lib.SQLITE_FULL) || isCode(err, lib.SQLITE_IOERR) {
+	if isCode(err, lib.SQLITE_FULL) && s.lacksRoom(err) || isCode(err, lib.SQLITE_IOERR) {
 		return s.ours(translate(s.asFull(err)))
 	}
 	return err

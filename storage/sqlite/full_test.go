@@ -800,6 +800,7 @@ func TestFull_RoomForWhatIsBroughtTogether(t *testing.T) {
 
 // That another database or file has no room gives up no ballast.
 func TestFull_OfAnotherFile(t *testing.T) {
+	sqlite.FreeSpace(t, 1<<40)
 	_, s, d := appStore(t, &sqlite.Options{SingleProcess: true, Ballast: 1 << 16})
 	other := appDB(t, "file:"+t.TempDir()+"/other.db?_pragma=max_page_count(2)")
 	if _, err := other.Exec("CREATE TABLE mine (pad BLOB)"); err != nil {
@@ -820,6 +821,9 @@ func TestFull_OfAnotherFile(t *testing.T) {
 		})
 		if !errors.Is(err, storage.ErrFull) || d.ballast() == 0 {
 			t.Errorf("%s: %v with a ballast of %d bytes, want ErrFull and the ballast", what, err, d.ballast())
+		}
+		if ours, _ := s.Trouble(err); ours {
+			t.Errorf("%s: %v is taken for trouble of this Store", what, err)
 		}
 		finish(t, s, leased...)
 	}

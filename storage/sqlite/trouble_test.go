@@ -39,6 +39,7 @@ func TestStore_Trouble(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	FreeSpace(t, 32<<20) // few, so that an error of the driver is taken for one of this disk
 	full := s.Tx(t.Context(), func(tx any) error {
 		_, err := tx.(*sql.Tx).Exec("PRAGMA max_page_count = 1; CREATE TABLE large (a); INSERT INTO large VALUES (zeroblob(10000000))")
 		return err
