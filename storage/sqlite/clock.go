@@ -35,7 +35,8 @@ dedup_until = CASE WHEN dedup_until > 0 THEN dedup_until - (published_at - ?3) E
 WHERE message > ?1 AND message <= ?2 AND published_at > ?3`
 	sqlEntryEnd     = `SELECT entry FROM main.errand_entry WHERE entry > ?1 ORDER BY entry LIMIT 1 OFFSET ?2 + 0`
 	sqlShiftEntries = `UPDATE main.errand_entry SET updated_at = ?3 WHERE entry > ?1 AND entry <= ?2 AND updated_at > ?3`
-	// By the index of times, from the first bound on. A job that waits for a date keeps its key.
+	// By the index of times, from the first bound on; keys that end at one moment go together, however
+	// small the step. A job that waits for a date keeps its key.
 	sqlKeyEnd = `SELECT until FROM main.errand_unique WHERE until > ?1 AND until > 0 AND until < 9223372036854775807
 ORDER BY until LIMIT 1 OFFSET ?2 + 0`
 	began        = `CASE since WHEN 0 THEN created_at ELSE since END`

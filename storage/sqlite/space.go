@@ -339,7 +339,7 @@ func (s *Store) asFull(err error) error {
 		return fmt.Errorf("%w: %w: %w: a limit is reached of how long a file may be: of the file system, or of this process (ulimit -f, LimitFSIZE=)", storage.ErrFull, err, cause)
 	case host.IsFull(cause):
 		return fmt.Errorf("%w: %w: %w", storage.ErrFull, err, cause)
-	case host.IsReadOnly(cause):
+	case errors.Is(cause, syscall.EROFS):
 		return fmt.Errorf("%w: %w", err, cause) // which says more than the code of a broken disk
 	}
 	return err
