@@ -39,7 +39,7 @@ func TestDeliverer(t *testing.T) {
 		{503, "", policy.Retryable, 0, "http status 503: text"},
 		{503, "1", policy.Throttled, time.Second, "http status 503, retry after 1s: text"},
 		{429, "", policy.Throttled, 0, "http status 429: text"},
-		{302, "", policy.Unavailable, 0, "http status 302: text"},
+		{302, "", policy.Unavailable, 0, "http status 302 to http://portal.invalid/login: text"},
 		{401, "", policy.Unavailable, 0, "http status 401: text"},
 		{400, "", policy.Permanent, 0, "http status 400: text"},
 		{404, "", policy.Permanent, 0, "http status 404: text"},
