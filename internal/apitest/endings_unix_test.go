@@ -79,15 +79,18 @@ var waysToEnd = map[string]func(ctx context.Context, job *errand.Job[ended]) err
 	"follow-up": func(_ context.Context, job *errand.Job[ended]) error {
 		return errors.Join(job.Then(memo{}, nil), errEnded)
 	},
-	"not committed":       notCommitted,
-	"finish":              giving(nil),
-	"finish, error":       giving(errEnded),
-	"finish, permanent":   giving(errand.Permanent(errEnded)),
-	"finish, panic":       func(context.Context, *errand.Job[ended]) error { panic(errEnded) },
-	"child":               nil, // see endJobs
-	"child, wrapped":      nil,
-	"ignores its context": nil,
+	"not committed":     notCommitted,
+	"finish":            giving(nil),
+	"finish, error":     giving(errEnded),
+	"finish, permanent": giving(errand.Permanent(errEnded)),
+	"finish, panic":     func(context.Context, *errand.Job[ended]) error { panic(errEnded) },
+	"child":             nil, // see endJobs
+	"child, wrapped":    nil,
 }
+
+// deaf is the way of a handler that ignores its context. It has a process of its own, which is
+// left soon.
+const deaf = "ignores its context"
 
 func giving(err error) func(context.Context, *errand.Job[ended]) error {
 	return func(context.Context, *errand.Job[ended]) error { return err }
@@ -111,15 +114,19 @@ var callsToEnd = map[string]func(jobs []*errand.Job[endedMany]) error{
 
 // endJobs runs a worker until a signal or a line of its input stops it. Handlers end when that
 // begins, or when their contexts end.
-func endJobs(ctx context.Context, q *errand.Queue, late bool) error {
+func endJobs(ctx context.Context, q *errand.Queue, role string, lease time.Duration) error {
 	if err := syscall.Setpgid(0, 0); err != nil { // who stops it signals what it has started too
 		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, errand.StopSignals()...)
 	defer stop()
-	o := errand.WorkerOptions{Concurrency: 100, Grace: time.Minute, StuckAfter: 500 * time.Millisecond, LeaseDuration: shortLease}
+	o := errand.WorkerOptions{Concurrency: 100, Grace: time.Minute, StuckAfter: time.Minute, LeaseDuration: lease}
+	late := role != "ends soon"
 	if late {
 		o.Grace = -1
+	}
+	if role == "ends never" {
+		o.StuckAfter = 500 * time.Millisecond
 	}
 	wait := func(own context.Context) {
 		if late {
@@ -150,7 +157,7 @@ func endJobs(ctx context.Context, q *errand.Queue, late bool) error {
 				return errand.Permanent(err)
 			}
 			return fmt.Errorf("convert: %w", err)
-		case how == "ignores its context":
+		case how == deaf:
 			select {}
 		}
 		wait(own)
@@ -177,7 +184,7 @@ func endJobs(ctx context.Context, q *errand.Queue, late bool) error {
 	}()
 	fmt.Println("ready")
 	if err := w.Run(ctx); err != nil {
-		if errors.Is(err, errand.ErrStuck) {
+		if role == "ends never" && errors.Is(err, errand.ErrStuck) {
 			return nil
 		}
 		return err
@@ -207,6 +214,9 @@ func TestProcesses_Endings(t *testing.T) {
 		"SIGHUP, in the grace":  {role: "ends soon", stop: func(o *other, _ *errand.Queue) { o.signalAll(syscall.SIGHUP) }},
 		"SIGHUP":                {role: "ends late", stop: func(o *other, _ *errand.Queue) { o.signalAll(syscall.SIGHUP) }},
 		"Shutdown":              {role: "ends late", stop: func(o *other, _ *errand.Queue) { o.says("shutdown") }},
+		"SIGTERM, deaf":         {role: "ends never", stop: func(o *other, _ *errand.Queue) { o.signalAll(syscall.SIGTERM) }},
+		"SIGHUP, deaf":          {role: "ends never", stop: func(o *other, _ *errand.Queue) { o.signalAll(syscall.SIGHUP) }},
+		"Shutdown, deaf":        {role: "ends never", stop: func(o *other, _ *errand.Queue) { o.says("shutdown") }},
 		"lost lease":            {role: "ends late", lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,17 +224,22 @@ func TestProcesses_Endings(t *testing.T) {
 			q, path := openShared(t)
 			soon := c.role == "ends soon"
 			jobs, calls := map[string]errand.ID{}, map[string][]errand.ID{}
-			for how := range waysToEnd {
-				if how != "ignores its context" || !soon && !c.lost {
-					jobs[how] = mustEnqueue(t, q, ended{how})
-				}
+			ways, ofMany, lease := waysToEnd, callsToEnd, time.Minute
+			if c.lost {
+				lease = longLease
 			}
-			for how := range callsToEnd {
+			if c.role == "ends never" {
+				jobs[deaf], ways, ofMany = mustEnqueue(t, q, ended{deaf}), nil, nil
+			}
+			for how := range ways {
+				jobs[how] = mustEnqueue(t, q, ended{how})
+			}
+			for how := range ofMany {
 				for n := range 4 {
 					calls[how] = append(calls[how], must(q.Enqueue(t.Context(), endedMany{how, n}, &errand.JobOptions{Group: how})).ID)
 				}
 			}
-			o := startOther(t, path, c.role, 0, 0, "")
+			o := startOther(t, path, c.role, lease, 0, "")
 			for range len(jobs) + len(calls) {
 				o.wants("began")
 			}
@@ -240,6 +255,13 @@ func TestProcesses_Endings(t *testing.T) {
 						cut++
 					}
 				}
+				for how, ids := range calls {
+					for n, id := range ids {
+						if how != "finish" || n > 0 {
+							waitFor(t, q, id, errand.Ready)
+						}
+					}
+				}
 				o.signal(syscall.SIGCONT)
 				for range cut {
 					o.wants("ended")
@@ -251,7 +273,7 @@ func TestProcesses_Endings(t *testing.T) {
 			if err := o.cmd.Wait(); err != nil {
 				t.Fatal(err)
 			}
-			if id, deaf := jobs["ignores its context"]; deaf {
+			if id, ok := jobs[deaf]; ok {
 				run(t, own)
 				waitFor(t, q, id, errand.Ready)
 			}

@@ -87,12 +87,13 @@ func beOther(role string) error {
 		return runBriefs(ctx, q)
 	case "interrupt":
 		return workUntilInterrupted(ctx, q)
-	case "ends soon", "ends late":
-		return endJobs(ctx, q, role == "ends late")
 	}
 	lease, err := time.ParseDuration(os.Getenv(leaseEnv))
 	if err != nil {
 		return err
+	}
+	if strings.HasPrefix(role, "ends ") {
+		return endJobs(ctx, q, role, lease)
 	}
 	w := errand.NewWorker(q, &errand.WorkerOptions{LeaseDuration: lease, Queues: []string{os.Getenv(queueEnv)}})
 	lines := bufio.NewScanner(os.Stdin)

@@ -287,13 +287,14 @@ func (r *rig) refusing(fails error) []storage.ID {
 	return r.enqueue("k", 2)
 }
 
-// A job that can never be read does not run again and again.
+// A job that can never be read uses up retries, and so does not run again for ever; it does not
+// die at once of what may be the fault of another job, or of the file.
 func TestBatch_CheckpointDamaged(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.refusing(storage.ErrCorrupt)
 		r.start()
 		for _, id := range ids {
-			rec := r.wantState(id, storage.Dead, storage.Counters{Attempt: 1})
+			rec := r.wantState(id, storage.Scheduled, storage.Counters{Attempt: 2, Retry: 2})
 			if !strings.Contains(rec.Error, "could not be read") {
 				t.Errorf("the error is %q", rec.Error)
 			}

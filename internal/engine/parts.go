@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/errandq/errand/policy"
@@ -49,7 +50,8 @@ func (l *loop) refused(b *batch) (again []*attempt) {
 		case goesOn && (refused || b.ordered && len(again) > 0):
 			again = append(again, a)
 			continue
-		case refused && errors.Is(a.placeErr, storage.ErrCorrupt): // the next attempt could not read it either
+		case refused && errors.Is(a.placeErr, storage.ErrCorrupt): // perhaps of this job alone: the policy bounds the tries
+			a.verdict.class = policy.Retryable
 			a.verdict.text = fmt.Sprintf("%s (and it was not called again: its checkpoint could not be read: %v)", a.verdict.text, a.placeErr)
 		case refused && a.placeErr != nil:
 			a.verdict = verdict{kind: verdictInterrupted, text: fmt.Sprintf("its checkpoint could not be read: %v", a.placeErr)}
@@ -144,18 +146,20 @@ func (r *runners) readPlaces(all []*attempt) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), a.cfg.LeaseDuration/3)
-		defer cancel()
-		go func() {
+		var wait sync.WaitGroup
+		wait.Go(func() {
 			select {
 			case <-r.told:
 			case <-r.stop:
 			case <-ctx.Done():
 			}
 			cancel()
-		}()
+		})
 		for _, o := range all[i:] {
 			o.readPlace(ctx)
 		}
+		cancel()
+		wait.Wait()
 		return
 	}
 }

