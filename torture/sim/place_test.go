@@ -320,6 +320,9 @@ func (w *world) fits(l *lease, retry []time.Duration, exhausted bool) bool {
 	lost := errors.Is(v.cause, errand.ErrLeaseLost)
 	stopped := lost || errors.Is(v.cause, errand.ErrShutdown)
 	if o.Outcome == storage.OutcomeInterrupted { // by a stop, or a lease that could not be extended
+		if l.life.full.Load() && v.manner != cancelsItself { // or for want of room for the outcome
+			return true
+		}
 		if lost && !l.life.troubled.Load() {
 			return false
 		}

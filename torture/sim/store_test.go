@@ -71,6 +71,9 @@ func (s *store) call(op string, do func(begin int64) error) error {
 		return err
 	}
 	if x.err != nil {
+		if op == "exchange" && errors.Is(x.err, storage.ErrFull) {
+			l.full.Store(true)
+		}
 		return fmt.Errorf("%s: %w", op, x.err)
 	}
 	err := do(w.tick())

@@ -81,6 +81,7 @@ type life struct {
 	broken   atomic.Bool // the store has closed itself
 	partly   atomic.Bool // a worker had no handler for parcels
 	troubled atomic.Bool // the store was slow or failed, or an application kept it from writing
+	full     atomic.Bool // an exchange found no room
 	stopping atomic.Bool // workers are being stopped
 	number   int
 	doings   sync.WaitGroup // calls from outside
