@@ -25,7 +25,7 @@ func TestRun_measuresEachWorkloadOfEachSystem(t *testing.T) {
 	}
 	var out bytes.Buffer
 	all := strings.Join(namesOf(systems), ",")
-	if err := run(t.Context(), []string{"-json", "-rounds", "1", "-scale", "0.002", "-dir", t.TempDir(), "-systems", all}, &out, io.Discard); err != nil {
+	if err := run(t.Context(), []string{"-json", "-rounds", "1", "-scale", "0.002", "-dir", t.TempDir(), "-systems", all}, &out, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	got := map[side]bool{}

@@ -35,8 +35,12 @@ type stock struct {
 	queues int
 }
 
-// dueIn is when the due jobs of a stock are due. All must be enqueued by then.
-const dueIn = 12 * time.Second
+// dueIn is when the due jobs of a stock are due, and leastDueIn however few there are. All must be
+// enqueued by then.
+const (
+	dueIn      = 12 * time.Second
+	leastDueIn = 3 * time.Second
+)
 
 var errTooSlow = errors.New("bench: jobs were due before all of them were enqueued")
 
@@ -92,7 +96,7 @@ func (k stock) make(ctx context.Context, t *trial) error {
 			return err
 		}
 	}
-	at := time.Now().Add(max(t.scaled(dueIn), time.Second/4))
+	at := time.Now().Add(max(t.scaled(dueIn), leastDueIn))
 	err = enqueueAll(ctx, s, t.n(k.due), func(i int) newJob {
 		return newJob{payload: payload{N: i, Pad: smallPad}, Due: at}
 	})
