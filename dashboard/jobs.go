@@ -52,7 +52,7 @@ var allStates = []errand.State{errand.Running, errand.Ready, errand.Scheduled, e
 const jobsLimit = 50
 
 // mostCompared is how many jobs are read at most for a page of errors that contain a text, if
-// some of these errors is hidden from who asks.
+// what is secret in them is hidden from who asks.
 const mostCompared = 2000
 
 // filterOf reads a filter.

@@ -15,5 +15,5 @@ func (f *Finish) Follows(r ItemResult) []NewJob {
 func ParentTag(id ID) string { return "errand.parent:" + id.String() }
 
 // OriginTag returns the tag of a job that was imported: id is its ID in the queue that it comes
-// from. It goes with the job, so that it says what came in before as long as the job is there.
+// from. It goes with the job, so that it says what was imported before as long as the job is there.
 func OriginTag(id ID) string { return "errand.origin:" + id.String() }

@@ -24,7 +24,7 @@ type batch struct {
 	longest int  // a line may be, in bytes
 	one     bool // there is one line, which errors do not name
 	// from, if not nil, returns the ID that the job which was parsed last has in the queue that it
-	// comes from. A job that came in before is not added again.
+	// comes from. A job that was imported before is not added again.
 	from func() queue.ID
 	// told is called for each line whose job was added, or was a duplicate; it may be nil.
 	told func(line int, e queue.Enqueued) error
@@ -235,7 +235,7 @@ func (b *batch) flush(ctx context.Context) error {
 	return errors.Join(err, fault)
 }
 
-// enqueue adds the first n of the jobs that were read. before, with from, says which came in before.
+// enqueue adds the first n of the jobs that were read. before, with from, says which were imported before.
 func (b *batch) enqueue(ctx context.Context, n int) (added []queue.Enqueued, before []bool, err error) {
 	if b.from != nil {
 		return door.Import(ctx, b.queue, b.jobs[:n], b.ids[:n])

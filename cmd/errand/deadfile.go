@@ -79,7 +79,7 @@ line becomes a new job that is ready, with the kind, queue, priority, args, head
 tags, timeout and unique key of the old one. Its policy is the one by which the old one
 died. Jobs whose unique key another job holds are left out, and the exit status is 1.
 
-A job that came in before is left out too, as long as it is there, in whatever state. So an
+A job that was imported before is left out too, as long as it is there, in whatever state. So an
 import that was cut off can be run again. The job has the tag errand.origin:ID, with the ID
 of the old one, by which errand jobs ls --tag finds it.`,
 		Example: "  errand dead export jobs.db | errand dead import other.db --create",
@@ -111,7 +111,7 @@ of the old one, by which errand jobs ls --tag finds it.`,
 			}{lines.enqueued, lines.duplicates, lines.before}, func(p *printer) {
 				p.printf("%s imported\n", jobsText(lines.enqueued))
 				if lines.before > 0 {
-					p.printf("%s left out: came in before\n", jobsText(lines.before))
+					p.printf("%s left out: imported before\n", jobsText(lines.before))
 				}
 				if lines.duplicates > 0 {
 					p.printf("%s left out: others hold the unique keys\n", jobsText(lines.duplicates))

@@ -182,7 +182,7 @@ func (t *tool) status(ctx context.Context, err error) int {
 }
 
 // textsOf returns the texts of the errors that err joins, once each, without the prefix that the root
-// gives them. Those that an error inside of it joins are on one line.
+// gives them. Errors that one of these joins share its line.
 func textsOf(err error) (texts []string) {
 	all := []error{err}
 	joined, ok := err.(interface{ Unwrap() []error })

@@ -10,7 +10,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// A job that came in before is left out, also if two imports run at the same time, and as long as it
+// A job that was imported before is left out, also if two imports run at the same time, and as long as it
 // is there: its tag goes with it.
 func TestImport(t *testing.T) {
 	ctx := t.Context()
@@ -58,7 +58,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// Of two lines from one job that another holds the unique key of, none came in before.
+// Of two lines from one job that another holds the unique key of, none was imported before.
 func TestImport_held(t *testing.T) {
 	ctx := t.Context()
 	q := openQueue(t, &errand.Options{Logger: quiet})

@@ -54,10 +54,7 @@ func (l *loop) spareUnable(f *outcome) bool {
 	again, message := *f, keepsNoneOf
 	if again.Result, again.Progress = nil, nil; l.cfg.lacking(again.Needs()...) != nil {
 		message = unable
-		again.Finish = storage.Finish{Lease: f.Lease, Outcome: storage.OutcomeInterrupted, DueAt: l.clock().Add(backDelay)}
-		if f.DueAt.After(again.DueAt) {
-			again.DueAt = f.DueAt
-		}
+		again.Finish = storage.Finish{Lease: f.Lease, Outcome: storage.OutcomeInterrupted, DueAt: latest(l.clock().Add(backDelay), f.DueAt)}
 	}
 	l.outcomes.waiting = append(l.outcomes.waiting, again)
 	l.reports.job(slog.LevelWarn, message, f.job, lacks.Error(), "outcome", f.Outcome.String())
