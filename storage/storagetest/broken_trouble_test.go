@@ -35,7 +35,7 @@ var troubleFaults = []fault{
 		return is || known, open
 	})},
 	{"it knows an error only as it was", "trouble", troubling(func(_ *instance, err error, is bool, open context.Context) (bool, context.Context) {
-		if _, as := err.(*trouble); !as {
+		if _, as := err.(*trouble); !as { //nolint:errorlint // the error itself
 			return false, nil
 		}
 		return is, open

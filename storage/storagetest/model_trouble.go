@@ -29,7 +29,7 @@ func (e *trouble) Unwrap() error { return e.error }
 func (in *instance) Trouble(err error) (is bool, open context.Context) {
 	var all []error
 	for all = append(all, err); len(all) > 0; all = all[1:] {
-		switch e := all[0].(type) {
+		switch e := all[0].(type) { //nolint:errorlint // walks the tree itself
 		case *trouble:
 			if e.of == in {
 				return true, e.open
