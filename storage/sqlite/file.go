@@ -323,7 +323,7 @@ func (s *Store) there() (e goneError) {
 		case err != nil: // that does not say that others cannot find the file
 		case !os.SameFile(info, f.was):
 			how = "another file was put there"
-		case i == 1 && (s.cutOff(info.Size()) || s.hollow()):
+		case i == 1 && (s.cutOff(info.Size()) || s.hollow(info)):
 			how, e.cut = "it was cut off", true
 		}
 		if how != "" {
@@ -356,13 +356,12 @@ func (s *Store) cutOff(size int64) bool {
 
 // hollow reports whether the log was cut off and is written on behind its old end: SQLite writes it
 // from the first byte on.
-func (s *Store) hollow() bool {
-	for range 2 { // blocks may be on their way to the disk just now
-		if info, err := os.Lstat(s.path + "-wal"); !s.watch.blocks || err != nil || host.Hole(info) < leastHole {
-			return false
-		}
+func (s *Store) hollow(log os.FileInfo) bool {
+	if !s.watch.blocks || host.Hole(log) < leastHole {
+		return false
 	}
-	return true
+	log, err := os.Lstat(s.path + "-wal") // blocks may have been on their way to the disk
+	return err == nil && host.Hole(log) >= leastHole
 }
 
 // leastHole is more than a file system may leave out of the last blocks of a file.
