@@ -118,7 +118,7 @@ var overlapFaults = []fault{
 			state, err := in.Cancel(ctx, now, id, keep)
 			in.m.locked(func() {
 				if errors.Is(err, storage.ErrNotFound) && was != nil {
-					in.m.jobs[was.Key] = was
+					in.m.put(was)
 				}
 			})
 			return state, err

@@ -65,8 +65,8 @@ func hiding(match func(*job) bool) func(in *instance) storage.Store {
 		})
 		out, err := does(now, p)
 		in.m.locked(func() {
-			for key, j := range hidden {
-				in.m.jobs[key] = j
+			for _, j := range hidden {
+				in.m.put(j)
 			}
 		})
 		return out, err

@@ -290,9 +290,9 @@ var finishTxFaults = []fault{
 		}
 	})},
 	{"FinishTx lets no other member of the group in", "finishtx_commits", finishing(func(_ *instance, t *transaction, was *data, _ storage.Lease, _ *storage.ItemResult) {
-		for key, j := range was.jobs {
+		for _, j := range was.jobs {
 			if j.State == storage.Blocked {
-				t.copied.jobs[key] = j
+				t.copied.put(j)
 			}
 		}
 	})},

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -36,6 +37,7 @@ type Memory struct {
 type data struct {
 	lasted
 	jobs      map[int64]*job
+	unended   map[int64]bool        // keys of the live jobs, and of some that have ended since
 	unique    map[string]storage.ID // who holds each unique key
 	windows   map[string]window     // of keys
 	behind    map[string]storage.ID // who waits behind the holder of each
@@ -113,8 +115,9 @@ type lease struct {
 // NewMemory returns an empty database.
 func NewMemory() *Memory {
 	return &Memory{salt: rand.Uint32(), data: data{
-		jobs:   map[int64]*job{},
-		unique: map[string]storage.ID{},
+		jobs:    map[int64]*job{},
+		unended: map[int64]bool{},
+		unique:  map[string]storage.ID{},
 
 		windows:   map[string]window{},
 		behind:    map[string]storage.ID{},
@@ -232,7 +235,7 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 	j.CreatedAt, j.Timeout, j.Unique = created, n.Timeout, n.Unique
 	j.Policy, j.Args, j.Headers = bytes.Clone(n.Policy), bytes.Clone(n.Args), bytes.Clone(n.Headers)
 	j.Tags, j.Group = slices.Sorted(slices.Values(n.Tags)), n.Group
-	m.jobs[j.Key] = j
+	m.put(j)
 	m.total(j, storage.Totals{Enqueued: 1})
 	if n.Delay > 0 {
 		j.putAfter(created, now.Add(n.Delay))
@@ -346,7 +349,7 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 	}
 	wants, bytes := slices.Clone(x.Wants), 0
 	calls := newCalls(x.Wants)
-	for _, j := range in.m.where(func(j *job) bool { return j.urgent }, byKey) {
+	for _, j := range in.m.liveWhere(func(j *job) bool { return j.urgent }, byKey) {
 		if len(out) < x.Urgent && bytes < storage.LeaseBytes && slices.ContainsFunc(wants, j.in) && !late(j) {
 			in.m.take(j, in, now, x.LeaseDuration)
 			j.Attempt++
@@ -440,10 +443,36 @@ func (m *Memory) find(id storage.ID) *job {
 	return nil
 }
 
+// put adds a live job, or puts it in the place of the one that has its key.
+func (m *Memory) put(j *job) { m.jobs[j.Key], m.unended[j.Key] = j, true }
+
+// live returns the live jobs. What has ended costs a look once.
+func (m *Memory) live() iter.Seq[*job] {
+	return func(yield func(*job) bool) {
+		for key := range m.unended {
+			j := m.jobs[key]
+			if j == nil || !j.live() {
+				delete(m.unended, key)
+			} else if !yield(j) {
+				return
+			}
+		}
+	}
+}
+
 // where returns the jobs that match, in the order of less.
 func (m *Memory) where(match func(*job) bool, order func(a, b *job) int) []*job {
+	return ordered(maps.Values(m.jobs), match, order)
+}
+
+// liveWhere is where for the live ones.
+func (m *Memory) liveWhere(match func(*job) bool, order func(a, b *job) int) []*job {
+	return ordered(m.live(), match, order)
+}
+
+func ordered(all iter.Seq[*job], match func(*job) bool, order func(a, b *job) int) []*job {
 	var out []*job
-	for _, j := range m.jobs {
+	for j := range all {
 		if match(j) {
 			out = append(out, j)
 		}

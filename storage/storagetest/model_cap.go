@@ -43,6 +43,7 @@ func (m *Memory) atomically(f func() error) error {
 		m.windows, m.behind, m.regroups.letIn, m.totals, m.numbers = windows, behind, letIn, totals, numbers
 		for j, before := range was {
 			*j = before
+			m.unended[j.Key] = true
 		}
 	}
 	return err
@@ -61,7 +62,7 @@ func (m *Memory) admit(now time.Time, n storage.NewJob, e *evictions) (out stora
 
 // waitingIn returns the jobs that wait in a queue, or in all.
 func (m *Memory) waitingIn(queue string, state storage.State, compare func(a, b *job) int) []*job {
-	return m.where(func(j *job) bool { return (queue == "" || j.Queue == queue) && j.State == state }, compare)
+	return m.liveWhere(func(j *job) bool { return (queue == "" || j.Queue == queue) && j.State == state }, compare)
 }
 
 // usedBy returns the use of a queue, or of all.

@@ -25,6 +25,9 @@ func (m *Memory) Invariants(t testing.TB) {
 		if j.Key != key || j.ID.Key() != key || key > m.lastKey {
 			t.Errorf("job %d has the key %d and the ID %v; the last key is %d", key, j.Key, j.ID, m.lastKey)
 		}
+		if j.live() && !m.unended[key] {
+			t.Errorf("job %d is %s and not among the live ones", key, j.State)
+		}
 		running := j.State == storage.Running
 		if running != (j.lease.holder != nil) || running != (j.lease.token != 0) || j.lease.token > m.lastToken {
 			t.Errorf("job %d is %s with token %d of %d", key, j.State, j.lease.token, m.lastToken)

@@ -128,7 +128,7 @@ func (m *Memory) replace(now time.Time, j *job, n *storage.NewJob) {
 	at, c, was := floor(now), n.Conflict, j
 	j = new(job) // the call may be undone
 	*j = *was
-	m.jobs[j.Key] = j
+	m.put(j)
 	j.Args, j.Headers, j.Priority = bytes.Clone(n.Args), bytes.Clone(n.Headers), n.Priority
 	j.Checkpoint, j.Progress = nil, nil
 	due := j.DueAt

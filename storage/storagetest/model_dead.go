@@ -91,6 +91,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		}
 		j.Reason, j.endError, j.endPolicy, j.EndedAt, j.cause, j.blocks = "", "", nil, time.Time{}, nil, false
 		j.putAt(now, now)
+		m.put(j)
 		j.windows.startWithin = 0
 		j.windows.begin(given, j.DueAt, false, sel.Doubtful)
 		m.join(j)
@@ -168,11 +169,11 @@ func (m *Memory) selectLive(sel storage.Selection, match func(*job) bool) (live 
 		}
 		return live, step
 	}
-	if all := m.where((*job).live, byKey); step.Through == 0 && len(all) > 0 {
+	if all := m.liveWhere(all, byKey); step.Through == 0 && len(all) > 0 {
 		step.Through = all[len(all)-1].Key
 	}
-	live = m.where(func(j *job) bool {
-		return j.live() && match(j) && chooses(sel.Filter, j) && j.Key > sel.After.Key && j.Key <= step.Through
+	live = m.liveWhere(func(j *job) bool {
+		return match(j) && chooses(sel.Filter, j) && j.Key > sel.After.Key && j.Key <= step.Through
 	}, byKey)
 	if limit := stepOf(sel); len(live) > limit {
 		live = live[:limit]

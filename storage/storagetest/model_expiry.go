@@ -87,7 +87,7 @@ func (m *Memory) sweep(now time.Time, x *storage.Exchange, match func(*job) bool
 		over, _ := j.over(now)
 		return over && !j.windows.open && match(j)
 	}
-	all := m.where(late, byKey)
+	all := m.liveWhere(late, byKey)
 	for _, j := range all[:within(len(all), m.bounds.Expired)] {
 		_, e := j.over(now)
 		m.expire(now, j, e, x)
@@ -99,8 +99,8 @@ func (m *Memory) sweep(now time.Time, x *storage.Exchange, match func(*job) bool
 // nextEnd returns when the first job that waits is too late, of those that match, zero if
 // none will be.
 func (m *Memory) nextEnd(match func(*job) bool) (next time.Time) {
-	for _, j := range m.jobs {
-		if !match(j) || j.windows.open || !j.live() || j.State == storage.Running {
+	for j := range m.live() {
+		if !match(j) || j.windows.open || j.State == storage.Running {
 			continue
 		}
 		startBy, deadline := j.windows.ends()
@@ -115,7 +115,7 @@ func (m *Memory) nextEnd(match func(*job) bool) (next time.Time) {
 
 // settleWindows has the windows in doubt begin now, of the jobs that match.
 func (m *Memory) settleWindows(now time.Time, match func(*job) bool) {
-	for _, j := range m.jobs {
+	for j := range m.live() {
 		if j.windows.open && match(j) {
 			j.windows.from, j.windows.open = ceil(now), false
 		}

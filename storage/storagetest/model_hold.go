@@ -181,7 +181,7 @@ func (in *instance) Holds(ctx context.Context, now time.Time) ([]storage.HoldSta
 		}
 		s := h.HoldState
 		s.Through = m.through(h)
-		for _, j := range m.jobs {
+		for j := range m.live() {
 			if (j.State == storage.Ready || j.State == storage.Scheduled) && h.Includes(j.Queue, j.Kind) {
 				s.Waiting++
 				if j.State == storage.Ready {

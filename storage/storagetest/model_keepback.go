@@ -14,7 +14,7 @@ func (m *Memory) keptBack(wants []storage.Want, now time.Time) map[storage.Lane]
 		return nil
 	}
 	lanes := map[storage.Lane][]*job{}
-	for _, j := range m.where(func(j *job) bool { return j.State == storage.Ready && !m.isHeld(j, now) }, byDue) {
+	for _, j := range m.liveWhere(func(j *job) bool { return j.State == storage.Ready && !m.isHeld(j, now) }, byDue) {
 		lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
 		lanes[lane] = append(lanes[lane], j)
 	}

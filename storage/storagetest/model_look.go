@@ -88,7 +88,7 @@ func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a stora
 			a.OfKind = of
 		}
 	}
-	ahead := m.where(func(o *job) bool {
+	ahead := m.liveWhere(func(o *job) bool {
 		return o.State == storage.Ready && o.Queue == j.Queue && o.Kind == j.Kind && m.ofQueue(o, j) < 0
 	}, byKey)
 	a.N, a.More = min(len(ahead), most), len(ahead) > most
@@ -103,7 +103,7 @@ func (in *instance) Check(ctx context.Context) (c storage.Condition, err error) 
 	}
 	defer m.mu.Unlock()
 	c.Free = modelFree
-	for _, j := range m.where(func(j *job) bool { return j.State == storage.Ready }, byDue) {
+	for _, j := range m.liveWhere(func(j *job) bool { return j.State == storage.Ready }, byDue) {
 		lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
 		if !slices.ContainsFunc(c.Oldest, func(o storage.LaneDue) bool { return o.Lane == lane }) {
 			c.Oldest = append(c.Oldest, storage.LaneDue{Lane: lane, DueAt: j.DueAt})

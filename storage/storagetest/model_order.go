@@ -23,30 +23,44 @@ func (m *Memory) ofQueue(a, b *job) int {
 }
 
 // inOrder returns the ready jobs that may be leased in the order in which they are, see
-// [storage.Order]. What may be leased can change meanwhile.
+// [storage.Order]. What may not be leased any more is passed over.
 func (m *Memory) inOrder(may func(*job) bool) iter.Seq[*job] {
 	return func(yield func(*job) bool) {
-		left := m.where(func(j *job) bool { return j.State == storage.Ready }, byKey)
-		for {
-			left = slices.DeleteFunc(left, func(j *job) bool { return !may(j) })
-			firsts, most := map[string]*job{}, map[string]int{}
-			for _, j := range left {
-				if first := firsts[j.Queue]; first == nil {
-					firsts[j.Queue], most[j.Queue] = j, j.Priority
-				} else if most[j.Queue] = max(most[j.Queue], j.Priority); m.ofQueue(j, first) < 0 {
-					firsts[j.Queue] = j
-				}
+		type turn struct{ first, highest []*job } // of a queue, by its order and by priority
+		turns := map[string]*turn{}
+		for _, j := range m.liveWhere(func(j *job) bool { return j.State == storage.Ready && may(j) }, byPriority) {
+			if turns[j.Queue] == nil {
+				turns[j.Queue] = &turn{}
 			}
+			turns[j.Queue].highest = append(turns[j.Queue].highest, j)
+		}
+		for _, t := range turns {
+			t.first = slices.SortedFunc(slices.Values(t.highest), m.ofQueue)
+		}
+		gone := map[*job]bool{}
+		trim := func(left []*job) []*job {
+			for len(left) > 0 && (gone[left[0]] || !may(left[0])) {
+				left = left[1:]
+			}
+			return left
+		}
+		for {
 			var next *job
-			for queue, j := range firsts {
-				if next == nil || cmp.Or(cmp.Compare(most[next.Queue], most[queue]), byDue(j, next), cmp.Compare(j.Key, next.Key)) < 0 {
-					next = j
+			most := 0
+			for queue, t := range turns {
+				if t.first, t.highest = trim(t.first), trim(t.highest); len(t.first) == 0 {
+					delete(turns, queue)
+					continue
+				}
+				j, p := t.first[0], t.highest[0].Priority
+				if next == nil || cmp.Or(cmp.Compare(most, p), byDue(j, next), cmp.Compare(j.Key, next.Key)) < 0 {
+					next, most = j, p
 				}
 			}
 			if next == nil {
 				return
 			}
-			left = slices.DeleteFunc(left, func(j *job) bool { return j == next })
+			gone[next] = true
 			if !yield(next) {
 				return
 			}

@@ -130,8 +130,8 @@ func (m *Memory) tick(now time.Time, s *schedule, t storage.NewTick, evicted *ev
 
 // overlaps reports whether a job that schedules of this name have enqueued is live.
 func (m *Memory) overlaps(name string) bool {
-	for _, j := range m.jobs {
-		if j.schedule == name && j.live() {
+	for j := range m.live() {
+		if j.schedule == name {
 			return true
 		}
 	}

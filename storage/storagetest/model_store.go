@@ -323,7 +323,7 @@ func entry(n storage.NewFailure, attempt int, at time.Time, by string) storage.F
 
 // promote makes due scheduled jobs ready, of those that match.
 func (m *Memory) promote(now time.Time, match func(*job) bool) {
-	due := m.where(func(j *job) bool { return j.State == storage.Scheduled && !j.DueAt.After(now) && match(j) }, byDue)
+	due := m.liveWhere(func(j *job) bool { return j.State == storage.Scheduled && !j.DueAt.After(now) && match(j) }, byDue)
 	due = due[:within(len(due), m.bounds.Promoted)]
 	for _, j := range due {
 		j.State = storage.Ready
@@ -358,7 +358,7 @@ func (in *instance) Reclaim(ctx context.Context, now time.Time, mono, length tim
 // whose holder is gone.
 func (in *instance) reclaimable(mono time.Duration) []*job {
 	seen := map[int64]sighting{}
-	out := in.m.where(func(j *job) bool {
+	out := in.m.liveWhere(func(j *job) bool {
 		if j.State != storage.Running || j.lease.holder == in {
 			return false
 		}
@@ -560,7 +560,7 @@ func (in *instance) Close() error {
 	in.closed = true
 	clear(in.listeners)
 	left := &instance{name: in.name, gone: true} // holds what no handler runs of
-	for _, j := range in.m.jobs {
+	for j := range in.m.live() {
 		if j.State == storage.Running && j.lease.holder == in && !j.lease.runs() {
 			j.lease.holder, j.lease.startedAt = left, time.Time{}
 		}
@@ -571,7 +571,7 @@ func (in *instance) Close() error {
 
 // resign drops the registration, unless a handler runs.
 func (in *instance) resign() {
-	in.gone = len(in.m.where(func(j *job) bool { return j.State == storage.Running && j.lease.holder == in && j.lease.runs() }, byKey)) == 0
+	in.gone = len(in.m.liveWhere(func(j *job) bool { return j.State == storage.Running && j.lease.holder == in && j.lease.runs() }, byKey)) == 0
 }
 
 // runs reports whether the handler of a lease runs, as far as is known.
@@ -586,7 +586,7 @@ func (in *instance) Alone() bool {
 			return false
 		}
 	}
-	return len(in.m.where(func(j *job) bool { return j.State == storage.Running && j.lease.holder != in }, byKey)) == 0
+	return len(in.m.liveWhere(func(j *job) bool { return j.State == storage.Running && j.lease.holder != in }, byKey)) == 0
 }
 
 // Notify implements [storage.Notifier]. Its functions are called by the

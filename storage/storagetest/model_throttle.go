@@ -103,7 +103,7 @@ func (m *Memory) giveBack(j *job) {
 // nextToken returns when the first job can be leased that was passed over, if it is for
 // want of tokens.
 func (m *Memory) nextToken(now time.Time, wanted func(*job) bool) (first time.Time) {
-	for _, j := range m.where(func(j *job) bool { return j.State == storage.Ready && wanted(j) && !m.hasTokens(j, now) }, byKey) {
+	for _, j := range m.liveWhere(func(j *job) bool { return j.State == storage.Ready && wanted(j) && !m.hasTokens(j, now) }, byKey) {
 		last := now
 		for _, b := range m.buckets(j) {
 			if at := b.next(now); at.After(last) {

@@ -101,7 +101,7 @@ func (t *transaction) commit(in *instance) error {
 // clone returns a copy that shares nothing that is ever changed.
 func (d *data) clone() data {
 	c := *d
-	c.jobs = copies(d.jobs)
+	c.jobs, c.unended = copies(d.jobs), maps.Clone(d.unended)
 	for _, j := range c.jobs {
 		j.History = slices.Clone(j.History)
 	}
