@@ -470,6 +470,16 @@ func (m *Memory) liveWhere(match func(*job) bool, order func(a, b *job) int) []*
 	return ordered(m.live(), match, order)
 }
 
+// anyLive reports whether a live job matches.
+func (m *Memory) anyLive(match func(*job) bool) bool {
+	for j := range m.live() {
+		if match(j) {
+			return true
+		}
+	}
+	return false
+}
+
 func ordered(all iter.Seq[*job], match func(*job) bool, order func(a, b *job) int) []*job {
 	var out []*job
 	for j := range all {

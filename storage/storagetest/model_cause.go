@@ -28,16 +28,19 @@ func (m *Memory) dying() map[*cause][]*job {
 
 // causeOf returns the cause that a death counts for.
 func (m *Memory) causeOf(lane storage.Lane, reason storage.Reason, text string) *cause {
-	others := 0
-	for c := range m.dying() {
-		if c.lane == lane && c.reason == reason && c.text == text {
-			return c
+	others := map[*cause]bool{}
+	for _, j := range m.jobs {
+		if j.State != storage.Dead || j.cause.lane != lane {
+			continue
 		}
-		if c.lane == lane && c.text != storage.OtherCause {
-			others++
+		if j.cause.reason == reason && j.cause.text == text {
+			return j.cause
+		}
+		if j.cause.text != storage.OtherCause {
+			others[j.cause] = true
 		}
 	}
-	if others >= storage.CauseLimit && text != storage.OtherCause {
+	if len(others) >= storage.CauseLimit && text != storage.OtherCause {
 		return m.causeOf(lane, reason, storage.OtherCause)
 	}
 	m.lastCause++

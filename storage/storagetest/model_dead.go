@@ -42,7 +42,7 @@ func chooses(f storage.Filter, j *job) bool {
 		(f.Cause == 0 || j.cause != nil && f.Cause == j.cause.id) &&
 		(f.EndedFrom.IsZero() || !j.live() && !j.EndedAt.Before(f.EndedFrom)) &&
 		(f.EndedBefore.IsZero() || !j.live() && j.EndedAt.Before(f.EndedBefore)) &&
-		strings.Contains(lowerASCII(j.record().Error), lowerASCII(f.Error))
+		(f.Error == "" || strings.Contains(lowerASCII(j.record().Error), lowerASCII(f.Error)))
 }
 
 func lowerASCII(s string) string {

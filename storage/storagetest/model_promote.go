@@ -35,8 +35,10 @@ func (in *instance) reach(wants []storage.Want) func(*job) bool {
 // nextChange returns when the first job that matches is due or too late, zero if none will be.
 func (m *Memory) nextChange(match func(*job) bool) time.Time {
 	next := m.nextEnd(match)
-	if s := m.liveWhere(func(j *job) bool { return j.State == storage.Scheduled && match(j) }, byDue); len(s) > 0 {
-		next = earlier(next, s[0].DueAt)
+	for j := range m.live() {
+		if j.State == storage.Scheduled && match(j) {
+			next = earlier(next, j.DueAt)
+		}
 	}
 	return next
 }

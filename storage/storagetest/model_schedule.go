@@ -130,17 +130,10 @@ func (m *Memory) tick(now time.Time, s *schedule, t storage.NewTick, evicted *ev
 
 // overlaps reports whether a job that schedules of this name have enqueued is live.
 func (m *Memory) overlaps(name string) bool {
-	for j := range m.live() {
-		if j.schedule == name {
-			return true
-		}
-	}
-	return false
+	return m.anyLive(func(j *job) bool { return j.schedule == name })
 }
 
-func (j *job) live() bool {
-	return j.State == storage.Scheduled || j.State == storage.Ready || j.State == storage.Running || j.State == storage.Blocked
-}
+func (j *job) live() bool { return j.EndedAt.IsZero() }
 
 // DropSchedule implements [storage.Scheduler].
 func (in *instance) DropSchedule(ctx context.Context, now time.Time, name string) error {

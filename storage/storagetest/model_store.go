@@ -571,7 +571,7 @@ func (in *instance) Close() error {
 
 // resign drops the registration, unless a handler runs.
 func (in *instance) resign() {
-	in.gone = len(in.m.liveWhere(func(j *job) bool { return j.State == storage.Running && j.lease.holder == in && j.lease.runs() }, byKey)) == 0
+	in.gone = !in.m.anyLive(func(j *job) bool { return j.State == storage.Running && j.lease.holder == in && j.lease.runs() })
 }
 
 // runs reports whether the handler of a lease runs, as far as is known.
@@ -586,7 +586,7 @@ func (in *instance) Alone() bool {
 			return false
 		}
 	}
-	return len(in.m.liveWhere(func(j *job) bool { return j.State == storage.Running && j.lease.holder != in }, byKey)) == 0
+	return !in.m.anyLive(func(j *job) bool { return j.State == storage.Running && j.lease.holder != in })
 }
 
 // Notify implements [storage.Notifier]. Its functions are called by the
