@@ -38,7 +38,7 @@ func TestDigest(t *testing.T) {
 			!strings.HasSuffix(strings.TrimSpace(lines[0]), "scheduled=1 ready=0 running=0 done=2 cancelled=0 expired=0 dead=0 held=1") {
 			t.Fatalf("logged %q", lines)
 		}
-		pass(10 * time.Hour)
+		pass(3 * time.Hour)
 		if lines := r.logs.with(digestLine); len(lines) != 1 {
 			t.Errorf("logged %q, and nothing has changed", lines)
 		}
@@ -56,7 +56,7 @@ func TestDigest_Off(t *testing.T) {
 		r.handle("a", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
 		r.enqueue("a", 2)
-		pass(100 * time.Hour)
+		pass(3 * time.Hour)
 		if lines := r.logs.with(digestLine); len(lines) > 0 {
 			t.Errorf("logged %q", lines)
 		}

@@ -71,7 +71,7 @@ func TestHealth_TroubleOfAnAttempt(t *testing.T) {
 					if rec := r.job(id); rec.State != storage.Scheduled || rec.Error == "" {
 						t.Errorf("the job is %s with the error %q", rec.State, rec.Error)
 					}
-					pass(time.Hour)
+					pass(10 * time.Minute)
 					s := time.Second
 					if want := []time.Duration{0, s, 3 * s, 7 * s, 15 * s, 31 * s, 63 * s, 127 * s, 255 * s}; !slices.Equal(at, want) {
 						t.Errorf("tried at %v, want %v", at, want)
