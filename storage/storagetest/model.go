@@ -17,9 +17,9 @@ import (
 
 // Memory is a database that lives in memory: the reference model that random
 // histories are compared with, and a test double for what is built on a Store.
-// It is written to be obviously right, not to be fast: every call looks at
-// every job. It starts no goroutine, sets no timer and reads no clock but for
-// what an Offer and StoreTime tell, so it works inside a testing/synctest bubble.
+// It is written to be obviously right, not to be fast: every call looks at every live job, and
+// some at every job. It starts no goroutine, sets no timer and reads no clock but for what an
+// Offer and StoreTime tell, so it works inside a testing/synctest bubble.
 //
 // Each call of Open returns another instance on it, as if in a process of its
 // own.
@@ -296,7 +296,7 @@ func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	_, pass := m.groupRule(j.Queue)
 	counted := j.placed || j.State == storage.Blocked
 	j.State, j.EndedAt, j.placed, j.blocks = state, now, false, state == storage.Dead && j.Group != "" && !pass
-	j.windows.start, j.windows.finish = 0, 0
+	j.windows.start, j.windows.finish, j.windows.open = 0, 0, false
 	m.total(j, map[storage.State]storage.Totals{storage.Done: {Done: 1}, storage.Cancelled: {Cancelled: 1}, storage.Expired: {Expired: 1}, storage.Dead: {Dead: 1}}[state])
 	if state == storage.Dead {
 		m.graves.died = append(m.graves.died, j)
