@@ -59,7 +59,7 @@ func TestDiskFull_Outcomes(t *testing.T) {
 	}
 }
 
-var drainAll = flag.Bool("drain.all", false, "fill and drain disks of all sizes in all ways: some hours")
+var drainAll = flag.Bool("drain.all", false, "fill and drain disks of all sizes in all ways: about 40 minutes")
 
 // drainsFirst are those that take a minute.
 var drainsFirst = []string{"12 MiB/result/20480/goes on", "12 MiB/rows/262144/killed", "12 MiB/checkpoint/60000/cut off"}
