@@ -238,7 +238,7 @@ func (s *Store) mayAddOne(t *tx, low bool) error {
 // mayLease returns [storage.ErrFull] for a transaction that leases jobs if the log has no room
 // for their outcomes. While the ballast is given up nothing else can make room: then a single one will do.
 func (s *Store) mayLease(r *space) error {
-	if r.left() >= 0 && r.fits(0) || (s.ballast.gone.Load() || s.ballast.size == 0) && r.fits(perLease) {
+	if r.left() >= 0 && r.fits(0) || s.ballast.spent() && r.fits(perLease) {
 		return nil
 	}
 	return fmt.Errorf("%w: %d bytes are free, up to %d are needed to lease jobs: make room on the disk",
@@ -253,6 +253,7 @@ type leaseRoom struct {
 	left  int64 // bytes that are free for the database and the log
 	spare int64 // bytes that are free in the database
 	idle  bool  // no job runs: there is room for one
+	after bool  // what the transaction has written comes first: there is room for none beside
 	short bool  // jobs were left for lack of room
 }
 
@@ -268,8 +269,12 @@ func (t *tx) roomFor() (*leaseRoom, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	left := r.free - 2*r.grows // the log cannot begin anew while somebody reads from it
+	if r.pages, err = t.stmts.dirty(); err != nil {
+		return nil, err
+	}
+	left := r.free - 2*r.grows - r.pages // the log cannot begin anew while somebody reads from it
 	m := &leaseRoom{marks: &s.marks, log: left, all: left + r.spare - leastInTransit, left: left, spare: r.spare, idle: true}
+	m.after = r.pages > 0 && left < 2*perLease
 	if s.ballast.gone.Load() {
 		m.log = min(left, left+r.spare-s.ballast.size/2)
 	} else {
@@ -291,7 +296,7 @@ func (m *leaseRoom) of(lane int64) int64 {
 }
 
 // none reports whether there is no room for any job.
-func (m *leaseRoom) none() bool { return m != nil && m.log < perLease && !m.idle }
+func (m *leaseRoom) none() bool { return m != nil && (m.after || m.log < perLease && !m.idle) }
 
 // has reports whether there is room for a job of a lane.
 func (m *leaseRoom) has(lane int64) bool {
@@ -339,9 +344,11 @@ func (t *tx) leaseBounded(x *storage.Exchange, at, until int64, late *tooLate, b
 		room.short = true
 	}
 	if err == nil && room != nil && room.short && len(out) == 0 {
-		room.tell(t.store)
 		t.store.marks.cut.Store(true)
-		kept = at + roomAgain.Microseconds()
+		if kept = at; !room.after {
+			room.tell(t.store)
+			kept += roomAgain.Microseconds()
+		}
 	}
 	return out, kept, err
 }
@@ -380,7 +387,7 @@ func (w *writer) reserve(t *tx, batch []*request) error {
 		return err
 	case slices.ContainsFunc(batch, (*request).adds):
 		return w.mayAdd(t, &r, t.meta.nextJob)
-	case slices.ContainsFunc(batch, (*request).begins):
+	case len(w.stmts.leased) > 0:
 		return w.mayLease(&r)
 	case !r.ends():
 		return r.errFull()

@@ -430,6 +430,46 @@ func TestFull_LogIsRoomForLeases(t *testing.T) {
 	})
 }
 
+// An exchange in which jobs end, and for whose leases there is no room beside, leases none, and says
+// that there may be some at once.
+//
+//errand:shows a disk that jobs alone have filled
+func TestFull_EndsBeforeLeases(t *testing.T) {
+	dir := t.TempDir()
+	free, resize := sqlite.Disk(t, dir, 1<<30)
+	d := &db{t, dir + "/jobs.db", &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: -1}}
+	s := d.open()
+	const jobs = 200
+	enqueue(t, s, "a", jobs)
+	gone := newJob("default", "gone")
+	gone.Args = make([]byte, 300_000) // its pages are free in the database then
+	if _, err := s.Enqueue(t.Context(), t0, []storage.NewJob{gone}); err != nil {
+		t.Fatal(err)
+	}
+	finish(t, s, lease(t, s, 1, "gone")...)
+	s.Close() // so there is no log
+	s = d.open()
+	resize(1<<30 - free() + 110<<10)
+	x := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: time.Hour}, Wants: want(1, "a")}
+	ended := 0
+	for exchanges := 1; ended < jobs; exchanges++ {
+		r, err := s.Exchange(t.Context(), t0, x)
+		switch {
+		case err != nil:
+			t.Fatalf("after %d jobs: %v", ended, err)
+		case len(r.Leased) == 0 && r.NextDue.After(t0):
+			t.Fatalf("after %d jobs none is to be leased before %v", ended, r.NextDue.Sub(t0))
+		case exchanges > 3*jobs:
+			t.Fatalf("%d jobs have ended after %d exchanges", ended, exchanges)
+		}
+		x.Finish = nil
+		for _, l := range r.Leased {
+			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Result: make([]byte, 1000)})
+			ended++
+		}
+	}
+}
+
 // passed makes all steps of a pass.
 func passed[P comparable](t *testing.T, step func(after P) (P, error)) {
 	t.Helper()

@@ -125,6 +125,9 @@ func (b *ballast) release() {
 	}
 }
 
+// spent reports whether there is no ballast that could be given up.
+func (b *ballast) spent() bool { return b.size == 0 || b.gone.Load() }
+
 // missing reports whether the ballast is gone and cannot be written yet. If it was tried,
 // the writer may try at once: it can cut the log.
 func (b *ballast) missing() bool {
@@ -269,7 +272,7 @@ func (w *writer) retryWithoutRoom(batch []*request, err error, tried *tries) (ag
 	if !tried.cut {
 		tried.cut = true
 		limit := int64(logRoom)
-		if !slices.ContainsFunc(batch, (*request).begins) {
+		if w.ballast.spent() || !slices.ContainsFunc(batch, (*request).begins) {
 			limit = 0
 		}
 		if w.log.cut(limit) {
@@ -305,7 +308,7 @@ type tries struct{ cut, ballast bool }
 func (w *writer) nothingRuns() bool {
 	runs := true
 	err := w.stmts.row(sqlAnyRuns, nil, &runs)
-	return err == nil && !runs && w.ballast.size > 0 && !w.ballast.gone.Load()
+	return err == nil && !runs && !w.ballast.spent()
 }
 
 // cramped reports whether a Store could not be opened because the disk is full,
