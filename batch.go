@@ -91,8 +91,8 @@ func batchVerdict(err error, id ID) (shared bool, verdict error) {
 // would start.
 //
 // If fn returns nil, all jobs of the call are done. If it returns a [BatchError], each has
-// its own verdict. If it returns another error, panics or runs out of time, all have
-// failed. Each job keeps its own lease, attempt, retries and history, so that only what
+// its own verdict. If it returns another error, that is the verdict on each: an [Unavailable] one
+// costs none a retry. If it panics or runs out of time, all have failed. Each job keeps its own lease, attempt, retries and history, so that only what
 // has failed is tried again. A job whose args do not decode fails alone, and is not
 // passed to fn.
 //

@@ -52,7 +52,7 @@ var (
 	ErrCorrupt = storage.ErrCorrupt
 	// ErrTakenAway: the database, its log or the index of the log was removed, renamed, cut
 	// off or replaced while a process had it open. The text says which file, where the
-	// process has saved what it had, and what to do.
+	// process has saved what it had, and what to do. The call that returns it has written nothing.
 	ErrTakenAway = storage.ErrTakenAway
 	// ErrTooNew: a newer version of errand has changed the database so that
 	// this one must not write to it.

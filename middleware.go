@@ -212,7 +212,7 @@ func (q *Queue) enter(ctx context.Context, e *entering, o *JobOptions) error {
 	default:
 		return e.fault // which the middleware may have passed over
 	}
-	if named, ok := errors.AsType[*FieldError](err); place == "" || ok && named.Job > 0 {
+	if place == "" || e.fault != nil && errors.Is(err, e.fault) {
 		return err
 	}
 	return &door.JobError{Job: e.n, Place: strings.TrimSuffix(place, "."), Err: err}

@@ -174,15 +174,16 @@ func (t *Topics) publish(ctx context.Context, tx *sql.Tx, topic string, messages
 // named says in the words of the caller which message and which delivery an error is about.
 func named(all []door.Publication[errand.NewJob], place func(int) string, err error) error {
 	if e, ok := errors.AsType[*door.JobError](err); ok { // of middleware
-		i, j := at(e.Job, all)
-		return ofMessage(place(i), &all[i].Jobs[j], e.Err)
+		if i, j, ok := at(e.Job, all); ok {
+			return ofMessage(place(i), &all[i].Jobs[j], e.Err)
+		}
+		return err
 	}
 	f, ok := errors.AsType[*errand.FieldError](err)
 	if !ok {
 		return err
 	}
-	if f.Job > 0 {
-		i, j := at(f.Job-1, all)
+	if i, j, ok := at(f.Job-1, all); ok {
 		return ofMessage(place(i), &all[i].Jobs[j], ofDelivery(err, i, j))
 	}
 	own := *f
@@ -197,13 +198,15 @@ func named(all []door.Publication[errand.NewJob], place func(int) string, err er
 	return err
 }
 
-// at returns the publication and the job of it that is job n of all of them.
-func at(n int, all []door.Publication[errand.NewJob]) (i, j int) {
-	for n >= len(all[i].Jobs) {
+// at returns the publication and the job of it that is job n of all of them, if there is one.
+func at(n int, all []door.Publication[errand.NewJob]) (i, j int, ok bool) {
+	for i := range all {
+		if n < len(all[i].Jobs) {
+			return i, n, n >= 0
+		}
 		n -= len(all[i].Jobs)
-		i++
 	}
-	return i, n
+	return 0, 0, false
 }
 
 // ofMessage returns an error about the job of a message, whose fields have names that begin with place.
@@ -279,11 +282,11 @@ func (p *publisher) without(err error) bool {
 	found := map[apart]error{}
 	for _, fault := range flat(err) {
 		f, ok := errors.AsType[*errand.FieldError](fault)
-		if !ok || f.Job == 0 {
+		if _, foreign := errors.AsType[*door.JobError](fault); !ok || foreign {
 			return false
 		}
-		i, j := at(f.Job-1, p.publications)
-		if p.ids[i] == nil {
+		i, j, ok := at(f.Job-1, p.publications)
+		if !ok || p.ids[i] == nil {
 			return false
 		}
 		a := apart{i, p.ids[i][j]}

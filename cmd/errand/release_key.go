@@ -17,8 +17,8 @@ func jobReleaseKeyCommand(t *tool) *cobra.Command {
 		Short: "Free a unique key that a job holds",
 		Long: `Free a unique key of a kind: at once if the job that holds it has ended, else when it
 ends. Give the KEY as errand jobs show, Enqueue and its errors say it, also that which begins
-with sha256:, or with --args the args that it was made of. What the type of the args says of the
-key by tags is not known here: then give the KEY. The exit status is 1 if no job holds it.`,
+with sha256:. For a KEY with sha256: --args will do, with the args that it was made of; if fields
+of these have the tag unique, with those fields alone. The exit status is 1 if no job holds it.`,
 		Example: `  errand jobs release-key jobs.db --kind send "order 17"`,
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

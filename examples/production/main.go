@@ -45,7 +45,7 @@ func status(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errand.ErrCorrupt), errors.Is(err, errand.ErrTooNew):
+	case errors.Is(err, errand.ErrCorrupt), errors.Is(err, errand.ErrTakenAway), errors.Is(err, errand.ErrTooNew):
 		return 3
 	default:
 		return 1

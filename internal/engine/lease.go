@@ -153,6 +153,9 @@ func (l *loop) lose(a *attempt, now time.Time) {
 	} else {
 		l.giveBackBehind(a)
 		l.unqueue(a)
+		if a.again {
+			a.unpay()
+		}
 	}
 }
 

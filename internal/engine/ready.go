@@ -246,7 +246,7 @@ func (l *loop) concluded(a *attempt) {
 	if a.budget != nil {
 		a.settle()
 	}
-	if a.verdict.kind == verdictUnstarted {
+	if a.verdict.kind == verdictUnstarted && !a.again { // else there was a call before
 		a.refund()
 		a.refundGroup()
 	}
@@ -274,6 +274,9 @@ func (l *loop) concluded(a *attempt) {
 		now = l.clock()
 	}
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
+	if f.Outcome == storage.OutcomeReturned && a.again && !a.batch.ordered {
+		f.Outcome = storage.OutcomeInterrupted
+	}
 	if !a.job.Deadline.IsZero() {
 		f = l.cfg.past(f, a.job, now, a.verdict.text)
 	}

@@ -200,7 +200,7 @@ func (s *Store) outOfRoom(own *ownTx, err error) error {
 	if err = s.asFull(err); isCode(err, lib.SQLITE_FULL) {
 		err = translate(err)
 	}
-	if own.ends && errors.Is(err, storage.ErrFull) && s.lacksRoom(err) {
+	if refused := new(storeError); own.ends && errors.Is(err, storage.ErrFull) && !errors.As(err, &refused) && s.lacksRoom(err) { // for what adds work the ballast is none
 		s.ballast.release()
 	}
 	return err

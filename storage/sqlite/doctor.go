@@ -72,7 +72,7 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 	}
 	path, err = filepath.EvalSymlinks(named)
 	if err != nil {
-		return nil, unreadable(err, named)
+		return nil, fmt.Errorf("%w%s", unreadable(err, named), orCopy(named))
 	}
 	info, err := os.Stat(path)
 	if err != nil {

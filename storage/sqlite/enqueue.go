@@ -55,7 +55,7 @@ func (s *Store) EnqueueTx(ctx context.Context, in any, now time.Time, jobs []sto
 		return nil, s.idle(ctx)
 	}
 	if err := s.intake(); err != nil {
-		return nil, err
+		return nil, s.oursIn(in, err)
 	}
 	var refused error
 	err = s.inside(ctx, in, len(jobs), len(jobs) > 1, func(t *tx) (err error) {
@@ -65,8 +65,8 @@ func (s *Store) EnqueueTx(ctx context.Context, in any, now time.Time, jobs []sto
 		out, refused, err = t.enqueueOrRefuse(now, jobs)
 		return err
 	})
-	if err == nil && refused != nil {
-		err = refused
+	if err == nil {
+		err = s.oursIn(in, refused)
 	}
 	if err != nil {
 		return nil, err

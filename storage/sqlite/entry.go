@@ -99,7 +99,7 @@ func (s *Store) PutEntriesTx(ctx context.Context, in any, now time.Time, entries
 	work, ends := workOfEntries(entries)
 	if !ends {
 		if err := s.intake(); err != nil {
-			return 0, err
+			return 0, s.oursIn(in, err)
 		}
 	}
 	var refused error
@@ -116,7 +116,7 @@ func (s *Store) PutEntriesTx(ctx context.Context, in any, now time.Time, entries
 	case err != nil:
 		return 0, err
 	case refused != nil:
-		return 0, refused
+		return 0, s.oursIn(in, refused)
 	case revision == 0:
 		return 0, storage.ErrStale
 	}

@@ -103,6 +103,14 @@ func (s *Store) ours(err error) error {
 	return e
 }
 
+// oursIn is ours for what was refused in a transaction, if that is of Tx.
+func (s *Store) oursIn(in any, err error) error {
+	if own := s.own.Load(); own != nil && own.tx == in {
+		return s.ours(err)
+	}
+	return err
+}
+
 // oursOf is ours for what the function of a Tx has returned. It is only of errors of the driver
 // that are of no other Store: those of statements in the transaction. One of another database of
 // the application looks the same; that it is full counts only if this Store lacks room too.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -77,7 +78,7 @@ func checkFile(path string) error {
 	switch {
 	case left && (errors.Is(err, os.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() < headerSize):
 		return fmt.Errorf("%w: path %q is empty or gone, and its log %s-wal is there: "+
-			"put the database back, or take the log away too", storage.ErrCorrupt, path, path)
+			"put the database back, or take the log away too%s", storage.ErrCorrupt, path, path, orCopy(path))
 	case err == nil && info.Mode().IsRegular() && info.Size() < headerSize && hasInstances(path):
 		return fmt.Errorf("%w: path %q is empty, and files of processes that used it are there: "+
 			"put the database back, or take %s-instance-* away too", storage.ErrCorrupt, path, path)
@@ -160,7 +161,7 @@ func readOnlyError(path string, err error) error {
 // instance, which only the process with that number opens.
 var (
 	sqliteNames = []string{"-wal", "-shm", "-journal"} // SQLite makes them, whoever may write the database
-	errandNames = []string{"-turn", "-wake", "-ballast", roomEnd, "-check"}
+	errandNames = []string{"-turn", wakeEnd, "-ballast", roomEnd, "-check"}
 )
 
 // roomEnd is that of the file of tryRoom.
@@ -338,21 +339,28 @@ func (s *Store) there() (e goneError) {
 // cutOff reports whether the log is shorter than its index says. SQLite cuts it too: then
 // nothing in it is needed any more.
 func (s *Store) cutOff(size int64) bool {
-	if was := s.watch.length.Swap(size); size >= was {
+	if size >= s.watch.length.Load() {
+		s.watch.length.Store(size)
 		return false
 	}
+	ctx, stop := context.WithTimeout(context.Background(), cutWait) // a caller may have one of the connections
+	defer stop()
 	for range 2 { // SQLite may do so just now
 		var busy, length, moved, page int64
-		if s.inner.QueryRow(sqlLogLength).Scan(&busy, &length, &moved) != nil || s.inner.QueryRow(sqlPageSize).Scan(&page) != nil {
-			return false
+		if s.inner.QueryRowContext(ctx, sqlLogLength).Scan(&busy, &length, &moved) != nil || s.inner.QueryRowContext(ctx, sqlPageSize).Scan(&page) != nil {
+			return false // the next look asks again
 		}
 		info, err := os.Lstat(s.path + "-wal")
 		if err != nil || length <= 0 || info.Size() >= logHeader+length*(frameHeader+page) {
+			s.watch.length.Store(size)
 			return false
 		}
 	}
 	return true
 }
+
+// cutWait is how long a look waits for a connection that says how long the log is.
+const cutWait = 100 * time.Millisecond
 
 // hollow reports whether the log was cut off and is written on behind its old end: SQLite writes it
 // from the first byte on.
@@ -385,9 +393,9 @@ func (e goneError) Is(target error) bool {
 	return target == storage.ErrTakenAway || e.database && target == storage.ErrCorrupt
 }
 
-// checkWhole returns [storage.ErrTakenAway] if the log or its index is missing while an
-// instance lives that has the database open. To open it would make another log beside the
-// one that the instance writes, and one of the two would be lost.
+// checkWhole returns [storage.ErrTakenAway] if the log or its index is missing while a
+// Store has the database open. To open it would make another log beside the
+// one that the Store writes, and one of the two would be lost.
 func checkWhole(path string, db os.FileInfo) error {
 	missing := func() string {
 		for _, end := range []string{"-wal", "-shm"} {
@@ -412,8 +420,8 @@ func checkWhole(path string, db os.FileInfo) error {
 		"let that process save what it has and close, which it logs, and open the database then", lost, holder)}
 }
 
-// holderOf returns the file of an instance that lives and has the database open, "" if
-// there is none.
+// holderOf returns the file by whose lock a Store is known to have the database open, "" if
+// none has.
 func holderOf(path string, db os.FileInfo) string {
 	all, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -433,6 +441,15 @@ func holderOf(path string, db os.FileInfo) string {
 		if alive, err := locked(name, owner); err == nil && alive && !hasLeft(name, owner) {
 			return name
 		}
+	}
+	name := path + wakeEnd
+	if db == nil {
+		if db, err = os.Lstat(name); err != nil {
+			return ""
+		}
+	}
+	if somePresent(name, db) {
+		return name
 	}
 	return ""
 }

@@ -83,7 +83,7 @@ func (s *Store) PublishMessagesTx(ctx context.Context, in any, now time.Time, pu
 		return nil, s.idle(ctx)
 	}
 	if err := s.intake(); err != nil {
-		return nil, err
+		return nil, s.oursIn(in, err)
 	}
 	jobs, work := workOfPublications(publications)
 	var refused error
@@ -95,7 +95,7 @@ func (s *Store) PublishMessagesTx(ctx context.Context, in any, now time.Time, pu
 		return err
 	})
 	if err == nil {
-		err = refused
+		err = s.oursIn(in, refused)
 	}
 	if err != nil {
 		return nil, err

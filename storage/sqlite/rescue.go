@@ -132,7 +132,7 @@ func (s *Store) save(t *loss) (where string, err error) {
 		if err := w.log.patience(0); err != nil {
 			return err
 		}
-		if alone && !t.cut && !s.there().database { // that may be back
+		if now := s.there(); alone && !t.cut && !now.cut && !now.database { // that may be back
 			var moved bool
 			if moved, err = w.moveAlone(); moved {
 				where = "all that this process had is in the database" + s.setAside(stamp) + ": open it again, and see who takes files away"
@@ -148,8 +148,10 @@ func (s *Store) save(t *loss) (where string, err error) {
 			what = "what this process could still read is" // zeros are sound where args are
 		}
 		where = fmt.Sprintf("%s in the copy %q, as others may have the database open: "+
-			"stop all processes that use it; errand doctor says whether the database has all that the copy has; if not, "+
-			"move it and its log and index away, and rename the copy to its name", what, copied)
+			"stop all processes that use it; errand doctor says whether the database has all that the copy has; if not, %s", what, copied, remedyCopy)
+		if _, err := os.Lstat(s.path); errors.Is(err, os.ErrNotExist) {
+			where = fmt.Sprintf("%s in the copy %q: stop all processes that use it, and %s", what, copied, remedyCopy)
+		}
 		return nil
 	})
 	if err != nil {
@@ -159,6 +161,7 @@ func (s *Store) save(t *loss) (where string, err error) {
 		s.self.mu.Lock()
 		_ = s.self.part() // else others cannot open it before the process ends
 		s.self.mu.Unlock()
+		s.wake.absent()
 	}
 	if !t.cut { // else SQLite would move what is left of the log
 		w.stmts.close()
@@ -277,6 +280,18 @@ func (w *writer) copyAside(path string) error {
 		}
 		return nil
 	})
+}
+
+const remedyCopy = "move it and its log and index away, and rename the copy to its name"
+
+// orCopy returns a part of a sentence about the last copy that was saved of a database that is gone,
+// empty if there is none.
+func orCopy(path string) string {
+	copies, _ := savedCopies(path)
+	if len(copies) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; a process has saved the copy %q: stop all processes that use it, and %s", copies[len(copies)-1], remedyCopy)
 }
 
 // savedEnd begins the end of the name of a copy that rescue has made.

@@ -180,6 +180,71 @@ func TestOpen_TakenAway(t *testing.T) {
 	}
 }
 
+// It is the same if the Store has leased nothing, and so is not registered.
+//
+//errand:shows [taken]
+func TestOpen_TakenAwayFromProducer(t *testing.T) {
+	none := func(s *sqlite.Store, err error) error {
+		if err == nil {
+			_ = s.Close()
+		}
+		return err
+	}
+	for name, c := range map[string]struct {
+		o    *sqlite.Options
+		open func(path string) error
+	}{
+		"Open":            {nil, func(path string) error { return none(sqlite.Open(path, nil)) }},
+		"to read":         {nil, func(path string) error { return none(sqlite.Open(path, &sqlite.Options{ReadOnly: true})) }},
+		"of the only one": {&sqlite.Options{SingleProcess: true}, func(path string) error { return none(sqlite.Open(path, &sqlite.Options{ReadOnly: true})) }},
+		"to examine": {nil, func(path string) error {
+			found, err := sqlite.Examine(context.Background(), path, false, t0)
+			if err == nil && has(found, "files", sqlite.SeverityError) {
+				err = storage.ErrTakenAway
+			}
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) { // in which it looks for the files with its next write or checkpoint
+				d := &db{t, filepath.Join(dir, "jobs.db"), c.o}
+				s := d.openLossy()
+				enqueue(t, s, "a", 3)
+				if err := os.Remove(d.path + "-wal"); err != nil {
+					t.Fatal(err)
+				}
+				mustBeTaken(t, name, c.open(d.path))
+				s.LookNow()
+				_, err := s.Enqueue(t.Context(), t0, []storage.NewJob{newJob("default", "a")})
+				mustBeTaken(t, "Enqueue", err)
+				if c.o != nil {
+					_ = s.Close() // which gives the turn back
+				}
+				d.open() // it has let go of the database
+				if n := d.number("SELECT COUNT(*) FROM errand_job"); n != 3 {
+					t.Errorf("%d jobs, want 3", n)
+				}
+			})
+		})
+	}
+}
+
+// Who has closed the database is not taken to have it open still.
+func TestOpen_NobodyPresent(t *testing.T) {
+	d := newDB(t, nil)
+	for range 3 {
+		s := d.open()
+		enqueue(t, s, "a", 1)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(d.path + "-wal"); !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("the log is there after Close: %v", err)
+		}
+	}
+}
+
 // A handler that runs on after Close keeps nobody from opening the database, which has no
 // log any more.
 func TestOpen_AfterCloseWithHandlers(t *testing.T) {

@@ -369,6 +369,9 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 			err = errors.Join(err, conn.Close())
 		}
 	}
+	if err == nil {
+		s.wake.present()
+	}
 	s.turn.give()
 	if err != nil {
 		return nil, err
@@ -468,6 +471,7 @@ func (s *Store) close() error {
 // left alone for the same reason.
 func (s *Store) release() error {
 	var errs []error
+	s.wake.absent()
 	if s.failure.Load() == nil && s.taken.Load() == nil {
 		if s.app != nil {
 			s.app.close()

@@ -44,6 +44,39 @@ func TestStore_Trouble(t *testing.T) {
 		_, err := tx.(*sql.Tx).Exec("PRAGMA max_page_count = 1; CREATE TABLE large (a); INSERT INTO large VALUES (zeroblob(10000000))")
 		return err
 	})
+	FreeSpace(t, 100<<10)
+	one := []storage.NewJob{{Queue: "q", Kind: "k", Args: []byte("{}")}}
+	adding := map[string]func(s *Store, tx any) error{
+		"EnqueueTx": func(s *Store, tx any) error {
+			_, err := s.EnqueueTx(t.Context(), tx, time.Now(), one)
+			return err
+		},
+		"PublishMessagesTx": func(s *Store, tx any) error {
+			_, err := s.PublishMessagesTx(t.Context(), tx, time.Now(), []storage.Publication{{Message: storage.Message{Topic: "t"}, Jobs: one}})
+			return err
+		},
+		"PutEntriesTx": func(s *Store, tx any) error {
+			_, err := s.PutEntriesTx(t.Context(), tx, time.Now(), []storage.Entry{{Class: "s", Name: "n", Doc: []byte("{}")}})
+			return err
+		},
+	}
+	for name, add := range adding {
+		for _, gone := range []bool{false, true} {
+			if gone {
+				s.ballast.release()
+			}
+			var in error
+			err := s.Tx(t.Context(), func(tx any) error { in = add(s, tx); return in })
+			for _, err := range []error{in, err} {
+				is, _ := s.Trouble(err)
+				others, _ := other.Trouble(err)
+				if !errors.Is(err, storage.ErrFull) || !is || others {
+					t.Errorf("%s, with the ballast gone %t: %v is trouble of its store: %t, of another one: %t", name, gone, err, is, others)
+				}
+			}
+			s.ballast.gone.Store(false)
+		}
+	}
 	for name, c := range map[string]struct {
 		err  error
 		want bool
