@@ -290,6 +290,14 @@ func (b *batch) cancelled(cause error) *attempt {
 	return b.all[0]
 }
 
+// repeated returns the outcome of an attempt. One without a call counts if there was a call before.
+func (a *attempt) repeated(f storage.Finish) storage.Finish {
+	if f.Outcome == storage.OutcomeReturned && a.again && !a.batch.ordered {
+		f.Outcome = storage.OutcomeInterrupted
+	}
+	return f
+}
+
 // run is [attempt.run] for the attempts of a batch.
 func (b *batch) run(r *runners) {
 	cfg := b.all[0].cfg

@@ -132,7 +132,6 @@ func (l *loop) cancelJob(a *attempt, now time.Time) {
 	l.unqueue(a)
 	f := storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, Error: ErrCancelled.Error()}
 	if a.again {
-		a.unpay()
 		f.Outcome = storage.OutcomeCancelled
 	}
 	l.addBack(a, f)
@@ -153,9 +152,6 @@ func (l *loop) lose(a *attempt, now time.Time) {
 	} else {
 		l.giveBackBehind(a)
 		l.unqueue(a)
-		if a.again {
-			a.unpay()
-		}
 	}
 }
 

@@ -118,14 +118,10 @@ func (l *loop) giveBack(a *attempt, due time.Time) {
 		l.ajar(a.job)
 	}
 	a.refund()
-	f := storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due}
 	if a.again {
 		a.unpay()
-		if !a.batch.ordered {
-			f.Outcome = storage.OutcomeInterrupted
-		}
 	}
-	l.addBack(a, f)
+	l.addBack(a, a.repeated(storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due}))
 }
 
 // addBack adds the outcome of an attempt that ends without a call, or another one.
@@ -273,10 +269,7 @@ func (l *loop) concluded(a *attempt) {
 	if a.verdict.kind != verdictDone {
 		now = l.clock()
 	}
-	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
-	if f.Outcome == storage.OutcomeReturned && a.again && !a.batch.ordered {
-		f.Outcome = storage.OutcomeInterrupted
-	}
+	f := a.repeated(l.cfg.outcome(a.job, a.verdict, a.took, now))
 	if !a.job.Deadline.IsZero() {
 		f = l.cfg.past(f, a.job, now, a.verdict.text)
 	}
@@ -305,6 +298,7 @@ func (l *loop) concluded(a *attempt) {
 func (l *loop) unqueue(a *attempt) {
 	l.leases.release(a)
 	a.refund()
+	a.unpay()
 	l.stopStarting(a)
 	l.leave(a)
 	l.ready.suspects.waiting = slices.DeleteFunc(l.ready.suspects.waiting, func(w *attempt) bool { return w == a })

@@ -369,13 +369,11 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 			err = errors.Join(err, conn.Close())
 		}
 	}
-	if err == nil {
-		s.wake.present()
-	}
 	s.turn.give()
 	if err != nil {
 		return nil, err
 	}
+	s.wake.present()
 	s.queue.writer = newWriter(s, conn)
 	s.joined.Go(s.queue.writer.run)
 	s.beginCheck()
