@@ -328,10 +328,10 @@ func TestTopics_PublishMany_errors(t *testing.T) {
 	refuse := func(errand.HandlerFunc) errand.HandlerFunc {
 		return func(context.Context, *errand.Job[errand.RawArgs]) error { return errors.New("no") }
 	}
-	field := func(name string) errand.Options {
+	field := func(name string, job int) errand.Options {
 		return errand.Options{Middleware: []errand.Middleware{func(errand.HandlerFunc) errand.HandlerFunc {
 			return func(context.Context, *errand.Job[errand.RawArgs]) error {
-				return &errand.FieldError{Field: name, Value: "ada", Limit: "must be known"}
+				return &errand.FieldError{Field: name, Value: "ada", Limit: "must be known", Job: job}
 			}
 		}}}
 	}
@@ -341,8 +341,10 @@ func TestTopics_PublishMany_errors(t *testing.T) {
 		want     string
 	}{
 		// What an error is about does not hang on its text.
-		"middleware about a field": {field("tenant"), []topic.Message{small, toA}, `messages[1]: subscription "a": errand: tenant "ada": must be known`},
-		"middleware about its own": {field("publications[0].message.id"), []topic.Message{small, toA}, `messages[1]: subscription "a": errand: publications[0].message.id "ada": must be known`},
+		"middleware about a field": {field("tenant", 0), []topic.Message{small, toA}, `messages[1]: subscription "a": errand: tenant "ada": must be known`},
+		"middleware about its own": {field("publications[0].message.id", 0), []topic.Message{small, toA}, `messages[1]: subscription "a": errand: publications[0].message.id "ada": must be known`},
+		"about jobs of its own":    {field("jobs[0].queue", 1), []topic.Message{small, toA}, `messages[1]: subscription "a": errand: jobs[0].queue "ada": must be known`},
+		"about many of its own":    {field("jobs[4].queue", 5), []topic.Message{small, toA}, `messages[1]: subscription "a": errand: jobs[4].queue "ada": must be known`},
 		"too large":                {errand.Options{}, many, `errand: messages "78643200 bytes of messages": must be at most 67108864 in one call`},
 		"not listed":               {errand.Options{Strict: true, Queues: map[string]errand.QueueOptions{"default": {}}}, []topic.Message{small, toA}, `messages[1]: subscription "a": errand: queue "topic/orders": must be listed`},
 		"middleware":               {errand.Options{Middleware: []errand.Middleware{refuse}}, []topic.Message{small, toA}, `messages[1]: subscription "a": no`},
