@@ -91,10 +91,10 @@ func batchVerdict(err error, id ID) (shared bool, verdict error) {
 // would start.
 //
 // If fn returns nil, all jobs of the call are done. If it returns a [BatchError], each has
-// its own verdict. If it returns another error, that is the verdict on each: an [Unavailable] one
-// costs none a retry. If it panics or runs out of time, all have failed. Each job keeps its own lease, attempt, retries and history, so that only what
-// has failed is tried again. A job whose args do not decode fails alone, and is not
-// passed to fn.
+// its own verdict. If it returns another error, that is the verdict on each: an [Unavailable]
+// costs none a retry. If it panics or runs out of time, all have failed. Each job keeps its own
+// lease, attempt, retries and history, so that only what has failed is tried again. A job whose
+// args do not decode fails alone, and is not passed to fn.
 //
 // A permanent error of a call of several jobs, by [Permanent] or by the rules of
 // [HandlerOptions], does not say which of them is to blame. So the call is repeated in parts:

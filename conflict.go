@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/argtag"
-	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/storage"
 )
 
@@ -307,8 +306,8 @@ func (e *MergeError) Error() string {
 // unfit returns the error of an enqueue whose args a Merge has made of those of j: it is not the
 // caller's args that are at fault.
 func (q *Queue) unfit(j *NewJob, err error) error {
-	fault, ok := errors.AsType[*FieldError](err)
-	if _, foreign := errors.AsType[*door.JobError](err); !ok || foreign {
+	fault := (*FieldError)(nil)
+	if !errors.As(err, &fault) {
 		return err
 	}
 	if fault.most == 0 {

@@ -236,3 +236,32 @@ func TestBudget_Suspect(t *testing.T) {
 		r.wantState(paid[0], storage.Done, storage.Counters{Attempt: 4, Retry: 1})
 	})
 }
+
+// A part of a call that loses its lease while it waits gets the tokens of its attempt back.
+func TestBudget_PartLosesItsLease(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		budget := engine.NewBudget(policy.BudgetOptions{Capacity: 20, RetryCost: 5, FirstRefund: 2, RetriesPerSecond: 1e-9})
+		r.cfg.Settings = map[string]engine.QueueSettings{"q": {Policy: new(atOnce(1)), Budget: budget}}
+		calls := r.many("k", engine.Batch{Max: 4}, func(ctx context.Context, items []engine.Item) {
+			switch {
+			case items[0].Job.Retry == 0:
+				for i := range items {
+					items[i].Err = errOops
+				}
+			case len(items) > 1:
+				refuseAll(items)
+			default:
+				r.takeOver(100)
+				<-ctx.Done()
+				items[0].Err = ctx.Err()
+			}
+		})
+		r.enqueue("k", 2)
+		r.start()
+		pass(lease)
+		calls.want(t, 2, 2, 1)
+		if got, _ := budget.State(time.Now()); got < 19.99 {
+			t.Errorf("%v tokens are left, want all of 20", got)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +91,47 @@ func TestParts_CompletedGoesBack(t *testing.T) {
 		r.wantState(ids[3], storage.Done, storage.Counters{Attempt: 1})
 		if lines := r.logs.with("refused an outcome"); len(lines) > 0 {
 			t.Errorf("the log has %q", lines)
+		}
+	})
+}
+
+// failsToNote notes the starts of no job while fails is set.
+type failsToNote struct {
+	*spy
+	fails atomic.Bool
+}
+
+func (s *failsToNote) Started(l storage.Lease, now time.Time) error {
+	if s.fails.Load() {
+		return errOops
+	}
+	return s.spy.Started(l, now)
+}
+
+// A job whose start cannot be noted for a further call has been called before: its attempt counts.
+func TestParts_StartNotNoted(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		store := &failsToNote{spy: r.store}
+		r.cfg.Store = store
+		first := true
+		calls := r.many("k", engine.Batch{Max: 2}, func(_ context.Context, items []engine.Item) {
+			if first {
+				first = false
+				store.fails.Store(true)
+				refuseAll(items)
+			}
+		})
+		ids := r.enqueue("k", 2)
+		r.start()
+		pass(100 * time.Millisecond)
+		calls.want(t, 2)
+		for _, id := range ids {
+			r.wantState(id, storage.Scheduled, storage.Counters{Attempt: 1})
+		}
+		store.fails.Store(false)
+		pass(time.Minute)
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 2})
 		}
 	})
 }

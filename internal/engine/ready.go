@@ -242,7 +242,7 @@ func (l *loop) concluded(a *attempt) {
 	if a.budget != nil {
 		a.settle()
 	}
-	if a.verdict.kind == verdictUnstarted && !a.again { // else there was a call before
+	if a.verdict.kind == verdictUnstarted {
 		a.refund()
 		a.refundGroup()
 	}

@@ -200,20 +200,19 @@ func (s *Store) outOfRoom(own *ownTx, err error) error {
 	if err = s.asFull(err); isCode(err, lib.SQLITE_FULL) {
 		err = translate(err)
 	}
-	if refused := new(storeError); own.ends && errors.Is(err, storage.ErrFull) && !errors.As(err, &refused) && s.lacksRoom(err) { // for what adds work the ballast is none
+	if own.ends && errors.Is(err, storage.ErrFull) && s.lacksRoom(err) {
 		s.ballast.release()
 	}
 	return err
 }
 
-// lacksRoom reports whether an [storage.ErrFull] that the function of a Tx has returned is of the
-// disk of this Store. An error of the driver may also be of another database: it is taken for one
+// lacksRoom reports whether an [storage.ErrFull] that the function of a Tx has returned is of a
+// statement of the application for which the disk of this Store has no room. What a call of a Store
+// has returned is none: what ends work has tried the ballast, and what adds work has no right to it. An error of the driver may also be of another database: it is taken for one
 // of this Store where room is low, as many pages may find none where one does.
 func (s *Store) lacksRoom(err error) bool {
-	if known := new(storeError); errors.As(err, &known) {
-		return errors.Is(err, &storeError{of: s})
-	}
-	if e := new(driver.Error); !errors.As(err, &e) {
+	known, e := new(storeError), new(driver.Error)
+	if errors.As(err, &known) || !errors.As(err, &e) {
 		return false
 	}
 	s.measure()

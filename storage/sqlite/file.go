@@ -360,7 +360,7 @@ func (s *Store) cutOff(size int64) bool {
 }
 
 // cutWait is how long a look waits for a connection that says how long the log is.
-const cutWait = 100 * time.Millisecond
+const cutWait = time.Second
 
 // hollow reports whether the log was cut off and is written on behind its old end: SQLite writes it
 // from the first byte on.

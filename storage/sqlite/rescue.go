@@ -282,16 +282,16 @@ func (w *writer) copyAside(path string) error {
 	})
 }
 
-const remedyCopy = "move it and its log and index away, and rename the copy to its name"
+const remedyCopy = "move away what is there of the database, its log and its index, and rename the copy to its name"
 
-// orCopy returns a part of a sentence about the last copy that was saved of a database that is gone,
-// empty if there is none.
+// orCopy returns a part of a sentence about the copies that were saved of a database that is gone,
+// empty if there are none.
 func orCopy(path string) string {
 	copies, _ := savedCopies(path)
 	if len(copies) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; a process has saved the copy %q: stop all processes that use it, and %s", copies[len(copies)-1], remedyCopy)
+	return fmt.Sprintf("; what processes have saved is in %q: stop all that use it, and %s", copies, remedyCopy)
 }
 
 // savedEnd begins the end of the name of a copy that rescue has made.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,7 +220,7 @@ func TestOpen_TakenAwayFromProducer(t *testing.T) {
 				_, err := s.Enqueue(t.Context(), t0, []storage.NewJob{newJob("default", "a")})
 				mustBeTaken(t, "Enqueue", err)
 				if c.o != nil {
-					_ = s.Close() // which gives the turn back
+					_ = s.Close() // else no other Store may write
 				}
 				d.open() // it has let go of the database
 				if n := d.number("SELECT COUNT(*) FROM errand_job"); n != 3 {
@@ -230,17 +231,42 @@ func TestOpen_TakenAwayFromProducer(t *testing.T) {
 	}
 }
 
-// Who has closed the database is not taken to have it open still.
-func TestOpen_NobodyPresent(t *testing.T) {
+// Those who open and close the database side by side take nobody for one who has lost its log: the
+// log is not there whenever the last one has closed.
+func TestOpen_NobodyLostTheLog(t *testing.T) {
 	d := newDB(t, nil)
-	for range 3 {
-		s := d.open()
-		enqueue(t, s, "a", 1)
-		if err := s.Close(); err != nil {
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 25 {
+				s, err := sqlite.Open(d.path, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// If the database is gone, who looks for it hears of the copies that were saved.
+func TestOpen_GoneWithACopy(t *testing.T) {
+	d := newDB(t, nil)
+	copied := d.path + "-saved-20260304T050607Z-1"
+	for _, name := range []string{copied, d.path + "-wal"} {
+		if err := os.WriteFile(name, make([]byte, 4096), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Lstat(d.path + "-wal"); !errors.Is(err, os.ErrNotExist) {
-			t.Fatalf("the log is there after Close: %v", err)
+	}
+	_, opened := sqlite.Open(d.path, nil)
+	_, examined := sqlite.Examine(t.Context(), d.path, false, t0)
+	for what, err := range map[string]error{"Open": opened, "Examine": examined} {
+		if err == nil || !strings.Contains(err.Error(), copied) {
+			t.Errorf("%s: %v, want the name of the copy", what, err)
 		}
 	}
 }

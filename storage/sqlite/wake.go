@@ -261,7 +261,7 @@ const (
 // open, until absent. Where that cannot be locked, only those who hold leases are known to be there.
 func (w *wake) present() {
 	if f, err := w.open(); err == nil {
-		_ = soon(func() (bool, error) { return host.TryShared(f) })
+		_, _ = soon(host.TryShared, f)
 	}
 }
 
@@ -281,15 +281,15 @@ func somePresent(name string, db os.FileInfo) bool {
 		return false
 	}
 	defer func() { _ = f.Close() }() // drops the lock too
-	return !soon(func() (bool, error) { return host.TryLock(f) })
+	free, err := soon(host.TryLock, f)
+	return err == nil && !free
 }
 
-// soon reports whether try has succeeded, before long. It does not if there is an error, but that
-// somePresent takes for nobody.
-func soon(try func() (bool, error)) bool {
+// soon tries to take a lock that others take for a moment. It returns false if somebody keeps it.
+func soon(try func(*os.File) (bool, error), f *os.File) (ok bool, err error) {
 	for limit := time.Now().Add(presentFor); ; time.Sleep(presentEach) {
-		if ok, err := try(); ok || err != nil || time.Now().After(limit) {
-			return ok || err != nil
+		if ok, err = try(f); ok || err != nil || time.Now().After(limit) {
+			return ok, err
 		}
 	}
 }
