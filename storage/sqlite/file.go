@@ -161,7 +161,7 @@ func readOnlyError(path string, err error) error {
 // instance, which only the process with that number opens.
 var (
 	sqliteNames = []string{"-wal", "-shm", "-journal"} // SQLite makes them, whoever may write the database
-	errandNames = []string{"-turn", wakeEnd, "-ballast", roomEnd, "-check"}
+	errandNames = []string{turnEnd, "-wake", "-ballast", roomEnd, "-check"}
 )
 
 // roomEnd is that of the file of tryRoom.
@@ -442,13 +442,7 @@ func holderOf(path string, db os.FileInfo) string {
 			return name
 		}
 	}
-	name := path + wakeEnd
-	if db == nil {
-		if db, err = os.Lstat(name); err != nil {
-			return ""
-		}
-	}
-	if somePresent(name, db) {
+	if name := path + turnEnd; someUse(name, db) {
 		return name
 	}
 	return ""

@@ -161,7 +161,7 @@ func (s *Store) save(t *loss) (where string, err error) {
 		s.self.mu.Lock()
 		_ = s.self.part() // else others cannot open it before the process ends
 		s.self.mu.Unlock()
-		s.wake.absent()
+		s.inUse(false)
 	}
 	if !t.cut { // else SQLite would move what is left of the log
 		w.stmts.close()

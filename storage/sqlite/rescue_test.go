@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -185,6 +186,9 @@ func TestOpen_TakenAway(t *testing.T) {
 //
 //errand:shows [taken]
 func TestOpen_TakenAwayFromProducer(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only who has leases is known to use a database")
+	}
 	none := func(s *sqlite.Store, err error) error {
 		if err == nil {
 			_ = s.Close()

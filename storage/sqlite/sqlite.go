@@ -373,7 +373,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.wake.present()
+	s.inUse(true)
 	s.queue.writer = newWriter(s, conn)
 	s.joined.Go(s.queue.writer.run)
 	s.beginCheck()
@@ -469,7 +469,7 @@ func (s *Store) close() error {
 // left alone for the same reason.
 func (s *Store) release() error {
 	var errs []error
-	s.wake.absent()
+	s.inUse(false)
 	if s.failure.Load() == nil && s.taken.Load() == nil {
 		if s.app != nil {
 			s.app.close()

@@ -60,12 +60,42 @@ const (
 	over          // the call has returned
 )
 
+// turnEnd is the end of the name of the file.
+const turnEnd = "-turn"
+
 func newTurn(path string, db os.FileInfo, log *slog.Logger) (*turn, error) {
-	f, err := openBeside(path+"-turn", os.O_RDWR, db)
+	f, err := openBeside(path+turnEnd, os.O_RDWR, db)
 	if err != nil {
 		return nil, fmt.Errorf("errand: turn file: %w", err)
 	}
 	return &turn{mine: make(chan struct{}, 1), file: f, log: log}, nil
+}
+
+// inUse has others know, by a lock on the file, whether this Store has the log and its index open.
+// Without such locks, or on file systems that take them for those of turns, only Stores with leases
+// are known to have.
+func (s *Store) inUse(is bool) {
+	if s.turn != nil && !s.opts.AnyFileSystem {
+		_ = host.SetPresent(s.turn.file, is)
+	}
+}
+
+// someUse reports whether a Store has the database open to which a turn file belongs. Without db,
+// which is gone, the file may be anybody's.
+func someUse(name string, db os.FileInfo) bool {
+	if db == nil {
+		db, _ = os.Lstat(name)
+	}
+	if db == nil {
+		return false
+	}
+	f, err := openExisting(name, os.O_RDONLY, db)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // it has only read
+	is, err := host.SomePresent(f)
+	return err == nil && is
 }
 
 // take waits for the turn, at most for limit.

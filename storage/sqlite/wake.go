@@ -15,7 +15,6 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/errandq/errand/storage"
-	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 const (
@@ -232,10 +231,7 @@ func (w *wake) watcher() (*fsnotify.Watcher, error) {
 	return n, nil
 }
 
-// wakeEnd is the end of the name of the wake file.
-const wakeEnd = "-wake"
-
-func (w *wake) path() string { return w.store.path + wakeEnd }
+func (w *wake) path() string { return w.store.path + "-wake" }
 
 func (w *wake) open() (*os.File, error) {
 	w.mu.Lock()
@@ -248,50 +244,6 @@ func (w *wake) open() (*os.File, error) {
 		w.file = f
 	}
 	return w.file, nil
-}
-
-const (
-	// presentFor is how long to wait for who looks at the lock on the wake file just then, and
-	// presentEach how often to try again.
-	presentFor  = 500 * time.Millisecond
-	presentEach = 2 * time.Millisecond
-)
-
-// present has others know, by a lock on the wake file, that this Store has the log and its index
-// open, until absent. Where that cannot be locked, only those who hold leases are known to be there.
-func (w *wake) present() {
-	if f, err := w.open(); err == nil {
-		_, _ = soon(host.TryShared, f)
-	}
-}
-
-// absent takes back what present says: the log may be deleted from now on.
-func (w *wake) absent() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.file != nil {
-		_ = host.Unlock(w.file) // as closing it does
-	}
-}
-
-// somePresent reports whether a Store is present that has the database open.
-func somePresent(name string, db os.FileInfo) bool {
-	f, err := openExisting(name, os.O_RDONLY, db)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = f.Close() }() // drops the lock too
-	free, err := soon(host.TryLock, f)
-	return err == nil && !free
-}
-
-// soon tries to take a lock that others take for a moment. It returns false if somebody keeps it.
-func soon(try func(*os.File) (bool, error), f *os.File) (ok bool, err error) {
-	for limit := time.Now().Add(presentFor); ; time.Sleep(presentEach) {
-		if ok, err = try(f); ok || err != nil || time.Now().After(limit) {
-			return ok, err
-		}
-	}
 }
 
 // others wakes the workers of other processes, if any are registered.
