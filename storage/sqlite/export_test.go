@@ -168,6 +168,7 @@ func (s *Store) Deafen() {
 	if err := <-deaf.done; err != nil {
 		panic(err)
 	}
+	s.Rested() // else a caller would take it to be busy, and leave the log to it
 }
 
 // Rested waits until the writer has ended what it does after a batch.
