@@ -47,4 +47,7 @@ type Totals struct {
 	Enqueued int64 // inserted
 	// Done to Dead are how many have come to these states.
 	Done, Cancelled, Expired, Dead int64
+	// Failed is how many attempts have failed: a Failure was added to a history by
+	// [OutcomeRetry], [OutcomeCrashed] or [OutcomeDead].
+	Failed int64
 }

@@ -63,6 +63,7 @@ const (
 func (t *tx) seen(now time.Time) int64 {
 	at := micros(now)
 	t.at = max(t.at, at)
+	t.beginSample(at)
 	return at
 }
 
@@ -142,6 +143,9 @@ func (t *tx) stepClock(now time.Time, after int64, step int) (next int64, err er
 	t.at, t.meta.clock = min(t.at, at), min(t.meta.clock, at)
 	if after == 0 {
 		if _, err := t.exec(sqlShiftLasts, at); err != nil {
+			return 0, err
+		}
+		if _, err := t.exec(sqlShiftSamples, at); err != nil {
 			return 0, err
 		}
 	}

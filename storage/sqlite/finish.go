@@ -167,6 +167,9 @@ func (t *tx) addHistory(at int64, f *storage.Finish, lane int64, attempt int) er
 		return nil
 	}
 	t.lasts.failure(lane, f.Key, at)
+	if f.Outcome == storage.OutcomeRetry || f.Outcome == storage.OutcomeCrashed || f.Outcome == storage.OutcomeDead {
+		t.counts[laneState{lane, failuresNumber}]++
+	}
 	instance := h.Instance
 	if instance == "" {
 		instance = t.store.self.title()

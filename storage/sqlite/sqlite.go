@@ -157,6 +157,7 @@ type Store struct {
 	wake      wake
 	versions  versions
 	commits   commitWatch
+	sampled   atomic.Int64 // when the last sample is of that is known
 }
 
 // disk is what a Store knows of the disk and of its files there, and keeps of it.
@@ -190,6 +191,7 @@ var (
 	_ storage.Handoff    = (*Store)(nil)
 	_ storage.Marker     = (*Store)(nil)
 	_ storage.Peers      = (*Store)(nil)
+	_ storage.Historian  = (*Store)(nil)
 )
 
 // Open opens the SQLite file at path, creating it with mode 0600 and migrating

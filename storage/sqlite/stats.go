@@ -28,6 +28,9 @@ const (
 	expiredGone    = 25
 	deadGone       = 26
 	arrivedNumber  = 27
+
+	// failuresNumber is how many attempts have failed.
+	failuresNumber = 28
 )
 
 // goneNumbers are the numbers of jobs that have left the table of a state.
@@ -288,6 +291,8 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 		l.Total.Expired = n
 	case deadGone:
 		l.Total.Dead = n
+	case failuresNumber:
+		l.Total.Failed = n
 	case arrivedNumber:
 		l.Total.Done = n // see addUp
 	}

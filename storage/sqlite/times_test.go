@@ -20,6 +20,7 @@ const (
 	leased   = "leased"   // only that it does not change counts
 	identity = "identity" // part of an ID, or by it one is known from another
 	history  = "history"  // it is only shown
+	dropped  = "dropped"  // StepClock deletes what is later
 )
 
 // ruleOfTime says what becomes of each column with a time. due_at, until and their like are moved
@@ -54,6 +55,7 @@ var ruleOfTime = map[string]string{
 	"errand_option.deadline":      moved,
 	"errand_option.since":         moved,
 	"errand_option.start_by":      moved,
+	"errand_sample.at":            dropped,
 	"errand_schedule.last_tick":   history,
 	"errand_schedule.next_tick":   dated, // the engine reckons it anew once the clock has gone back
 	"errand_schedule.through":     dated, // the same

@@ -108,6 +108,7 @@ type tx struct {
 	others     bool           // event is for the workers of other processes too
 	after      []func()       // run after the commit
 	undo       []func()       // run after a rollback
+	sampling   sampling
 }
 
 func (w *writer) newTx() *tx {
@@ -161,6 +162,9 @@ func (t *tx) flush() error {
 		for id, n := range now {
 			a.add(int64(id), n-was[id])
 		}
+	}
+	if err := t.flushSample(); err != nil {
+		return err
 	}
 	for k, n := range t.counts {
 		a.add(k.lane*laneNumbers+int64(k.state), n)

@@ -49,6 +49,7 @@ type data struct {
 	throttles map[storage.Lane]*bucket // of queues and kinds
 	lasts     map[storage.Lane]*last
 	totals    map[storage.Lane]storage.Totals
+	samples   samples
 	numbers   map[storage.Lane]int64 // of lanes
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
 	mark      time.Time              // latest that a write was given
@@ -622,6 +623,7 @@ func (m *Memory) begin(ctx context.Context, in *instance) error {
 		return storage.ErrClosed
 	}
 	m.calls++
+	m.keepSample()
 	in.shown, in.heard = time.Now().Add(m.ahead), time.Now()
 	return nil
 }

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -13,6 +14,7 @@ func (m *Memory) wrote(now time.Time) time.Time {
 	if now.After(m.mark) {
 		m.mark = now
 	}
+	m.sample(now)
 	return now
 }
 
@@ -71,6 +73,7 @@ func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (
 	m.shifting = next != 0
 	m.shiftWindows(now)
 	m.topics.shift(now)
+	m.samples.all = slices.DeleteFunc(m.samples.all, func(s storage.Sample) bool { return s.At.After(now) })
 	for _, l := range m.lasts {
 		l.succeeded, l.failed = noLater(l.succeeded, now), noLater(l.failed, now)
 	}

@@ -37,10 +37,14 @@ func (m *Memory) noteEnd(now time.Time, lane storage.Lane, j *job, well, failed 
 func (m *Memory) total(j *job, more storage.Totals) {
 	lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
 	m.meet(lane)
-	t := m.totals[lane]
-	t.Enqueued, t.Done, t.Cancelled = t.Enqueued+more.Enqueued, t.Done+more.Done, t.Cancelled+more.Cancelled
-	t.Expired, t.Dead = t.Expired+more.Expired, t.Dead+more.Dead
-	m.totals[lane] = t
+	m.totals[lane] = added(m.totals[lane], more)
+}
+
+func added(t, more storage.Totals) storage.Totals {
+	return storage.Totals{
+		Enqueued: t.Enqueued + more.Enqueued, Done: t.Done + more.Done, Cancelled: t.Cancelled + more.Cancelled,
+		Expired: t.Expired + more.Expired, Dead: t.Dead + more.Dead, Failed: t.Failed + more.Failed,
+	}
 }
 
 // meet numbers a lane unless it has a number.
@@ -57,6 +61,10 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 		return nil, err
 	}
 	defer m.mu.Unlock()
+	return m.stats(), nil
+}
+
+func (m *Memory) stats() []storage.LaneStats {
 	lanes := map[storage.Lane]*storage.LaneStats{}
 	of := func(lane storage.Lane) *storage.LaneStats {
 		if lanes[lane] == nil {
@@ -103,5 +111,5 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 		out = append(out, *s)
 	}
 	slices.SortFunc(out, func(a, b storage.LaneStats) int { return a.Compare(b.Lane) })
-	return out, nil
+	return out
 }

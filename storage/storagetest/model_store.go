@@ -53,6 +53,7 @@ var _ interface {
 	storage.Peers
 	storage.Publisher
 	storage.Versioner
+	storage.Historian
 	storage.Compacter
 	storage.Topics
 	storage.TxEnqueuer
@@ -308,6 +309,9 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 		j.endError = f.Error
 		m.finish(now, j, e.State, r)
 		j.keepEnd(&f)
+	}
+	if failed && m.jobs[j.Key] == j && slices.Contains([]storage.Outcome{storage.OutcomeRetry, storage.OutcomeCrashed, storage.OutcomeDead}, f.Outcome) {
+		m.total(j, storage.Totals{Failed: 1})
 	}
 	m.noteEnd(now, lane, j, f.Outcome == storage.OutcomeDone, failed || e.State == storage.Dead)
 	return storage.Applied

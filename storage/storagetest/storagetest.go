@@ -100,6 +100,7 @@ func cases() []testCase {
 		groupCases,
 		groupLimitCases,
 		handoffCases,
+		historyCases,
 		holdCases,
 		itemCases,
 		jobCases,

@@ -1,0 +1,178 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// The lanes beyond the first are the one with the next number. Times are left out: their sum is none.
+	sqlSampled = `SELECT MIN(id / 32, 201) AS lane, id % 32 AS number, SUM(n) FROM main.errand_number
+WHERE id >= 32 AND id % 32 NOT BETWEEN 16 AND 20 GROUP BY lane, number`
+	sqlSampledRunning = `SELECT MIN(lane, 201) AS of, COUNT(*) FROM main.errand_job WHERE state = 3 GROUP BY of`
+	sqlHasSample      = `SELECT EXISTS (SELECT 1 FROM main.errand_sample WHERE at = ?1)`
+	sqlPutSample      = `INSERT INTO main.errand_sample (at, numbers) VALUES (?1, ?2)`
+	// A sample that is not the first of its hour is deleted after a day.
+	sqlThinSamples = `DELETE FROM main.errand_sample WHERE at < ?1 OR at < ?2 AND EXISTS
+(SELECT 1 FROM main.errand_sample e WHERE e.at < errand_sample.at AND e.at >= errand_sample.at - errand_sample.at % 3600000000)`
+	sqlShiftSamples = `DELETE FROM main.errand_sample WHERE at > ?1`
+	sqlSamples      = `SELECT at, numbers FROM main.errand_sample WHERE at >=
+COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), ?1) ORDER BY at`
+)
+
+// sampleEach is [storage.SampleEach] in microseconds.
+const sampleEach = int64(storage.SampleEach / time.Microsecond)
+
+// sampling is a sample that a transaction writes if it changes a number of a lane.
+type sampling struct {
+	at      int64 // of the sample; 0: there is none to be written
+	numbers []byte
+	err     error
+}
+
+// beginSample reads the numbers as they are before the transaction changes any, if no sample was
+// taken yet of the time in which at is.
+func (t *tx) beginSample(at int64) {
+	at -= at % sampleEach
+	if !t.inTx && t.stmts != nil || t.sampling.at != 0 || at <= 0 || at == t.store.sampled.Load() || t.store.marks.low.Load() {
+		return
+	}
+	var has bool
+	if err := t.row(sqlHasSample, []any{at}, &has); err != nil || has {
+		if t.sampling.err = err; has && t.stmts != nil { // else it may be of a transaction that has not committed
+			t.store.sampled.Store(at)
+		}
+		return
+	}
+	numbers, err := sampleNow(t)
+	t.sampling = sampling{at, numbers, err}
+}
+
+// flushSample writes the sample.
+func (t *tx) flushSample() error {
+	s := &t.sampling
+	if s.err != nil || s.at == 0 || !t.countsChange() {
+		return s.err
+	}
+	if _, err := t.exec(sqlPutSample, s.at, s.numbers); err != nil {
+		return err
+	}
+	if _, err := t.exec(sqlThinSamples, s.at-storage.SamplesFor.Microseconds(), s.at-storage.SamplesEachFor.Microseconds()); err != nil {
+		return err
+	}
+	at := s.at
+	t.after = append(t.after, func() { t.store.sampled.Store(at) })
+	return nil
+}
+
+// countsChange reports whether the transaction changes a number that a sample has.
+func (t *tx) countsChange() bool {
+	if len(t.lasts.succeeded) > 0 {
+		return true
+	}
+	for k, n := range t.counts {
+		if n != 0 && k.state != bytesNumber {
+			return true
+		}
+	}
+	return false
+}
+
+// sampleNow returns the numbers of a sample, as they are.
+func sampleNow(db asker) ([]byte, error) {
+	lanes := map[int64]*storage.LaneStats{}
+	of := func(lane int64) *storage.LaneStats {
+		if lanes[lane] == nil {
+			lanes[lane] = &storage.LaneStats{}
+		}
+		return lanes[lane]
+	}
+	var lane, number, n int64
+	err := db.each(sqlSampled, nil, []any{&lane, &number, &n}, func() { setNumber(of(lane), number, n) })
+	if err == nil {
+		err = db.each(sqlSampledRunning, nil, []any{&lane, &n}, func() { of(lane).Running = n })
+	}
+	out := []byte{1}
+	for _, lane := range slices.Sorted(maps.Keys(lanes)) {
+		s := lanes[lane]
+		addUp(s)
+		out = binary.AppendUvarint(out, uint64(lane))
+		for _, n := range sampledNumbers(&storage.SampledLane{
+			Total: s.Total, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Blocked: s.Blocked, Dead: s.Dead,
+		}) {
+			out = binary.AppendUvarint(out, uint64(max(*n, 0))) // below 0 they are only by damage
+		}
+	}
+	return out, err
+}
+
+// sampledNumbers are the numbers of a lane in the order in which a sample has them.
+func sampledNumbers(l *storage.SampledLane) []*int64 {
+	t := &l.Total
+	return []*int64{&t.Enqueued, &t.Done, &t.Cancelled, &t.Expired, &t.Dead, &t.Failed, &l.Scheduled, &l.Ready, &l.Running, &l.Blocked, &l.Dead}
+}
+
+// History implements [storage.Historian].
+func (s *Store) History(ctx context.Context, since time.Time) (out []storage.Sample, err error) {
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		var names []struct {
+			Lane        int64
+			Queue, Kind string
+		}
+		var rows []struct {
+			At      int64
+			Numbers []byte
+		}
+		if err := errors.Join(tx.Select(&names, sqlAllLanes), tx.Select(&rows, sqlSamples, micros(since))); err != nil {
+			return err
+		}
+		of := map[int64]storage.Lane{}
+		for _, n := range names {
+			of[n.Lane] = storage.Lane{Queue: n.Queue, Kind: n.Kind}
+		}
+		out = make([]storage.Sample, len(rows))
+		for i, r := range rows {
+			if out[i], err = sampleOf(r.At, r.Numbers, of); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// sampleOf reads a row.
+func sampleOf(at int64, numbers []byte, names map[int64]storage.Lane) (storage.Sample, error) {
+	out := storage.Sample{At: fromMicros(at)}
+	bad := func() (storage.Sample, error) {
+		return out, fmt.Errorf("%w: the sample of %v cannot be read", storage.ErrCorrupt, out.At)
+	}
+	if len(numbers) == 0 || numbers[0] != 1 {
+		return bad()
+	}
+	for rest := numbers[1:]; len(rest) > 0; {
+		var lane int64
+		var l storage.SampledLane
+		for _, n := range append([]*int64{&lane}, sampledNumbers(&l)...) {
+			v, size := binary.Uvarint(rest)
+			if size <= 0 || int64(v) < 0 {
+				return bad()
+			}
+			*n, rest = int64(v), rest[size:]
+		}
+		if lane <= storage.SampledLanes {
+			l.Lane = names[lane]
+		}
+		out.Lanes = append(out.Lanes, l)
+	}
+	return out, nil
+}
