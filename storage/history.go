@@ -23,10 +23,11 @@ const (
 type Historian interface {
 	// History returns the samples from a time on, the oldest first, and the last one before it.
 	//
-	// A sample is taken by the first call in each SampleEach that changes a number of a lane, of
-	// those that [LaneStats] has of states and totals; by the now that calls are given. It has the numbers before that change: so what changes from one
-	// sample to the next one, or to now, has changed in the SampleEach of the first. No sample is taken while the disk is nearly
-	// full. If StepClock sets the clock back, samples that were taken later are gone.
+	// A sample is taken by the first call in each SampleEach that changes a number of a lane, by
+	// the now that calls are given, unless an earlier one that has written something else took it.
+	// It has the numbers before that call: so what changes from one sample to the next one, or to
+	// now, has changed in the SampleEach of the first. None is taken while the disk is nearly full.
+	// If StepClock sets the clock back, samples that were taken later are gone.
 	History(ctx context.Context, since time.Time) ([]Sample, error)
 }
 

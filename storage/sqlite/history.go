@@ -19,8 +19,7 @@ const (
 	sqlSampled = `SELECT MIN(id / 32, 201) AS lane, id % 32 AS number, SUM(n) FROM main.errand_number
 WHERE id >= 32 AND id % 32 NOT BETWEEN 16 AND 20 GROUP BY lane, number`
 	sqlSampledRunning = `SELECT MIN(lane, 201) AS of, COUNT(*) FROM main.errand_job WHERE state = 3 GROUP BY of`
-	sqlHasSample      = `SELECT EXISTS (SELECT 1 FROM main.errand_sample WHERE at = ?1)`
-	sqlPutSample      = `INSERT INTO main.errand_sample (at, numbers) VALUES (?1, ?2)`
+	sqlPutSample      = `INSERT OR IGNORE INTO main.errand_sample (at, numbers) VALUES (?1, ?2)`
 	// A sample that is not the first of its hour is deleted after a day.
 	sqlThinSamples = `DELETE FROM main.errand_sample WHERE at < ?1 OR at < ?2 AND EXISTS
 (SELECT 1 FROM main.errand_sample e WHERE e.at < errand_sample.at AND e.at >= errand_sample.at - errand_sample.at % 3600000000)`
@@ -32,59 +31,40 @@ COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), ?1) ORDER BY at
 // sampleEach is [storage.SampleEach] in microseconds.
 const sampleEach = int64(storage.SampleEach / time.Microsecond)
 
-// sampling is a sample that a transaction writes if it changes a number of a lane.
+// sampling is a sample that a transaction writes if it raises the clock to the time of it.
 type sampling struct {
-	at      int64 // of the sample; 0: there is none to be written
+	at      int64 // 0: there is none to be written
 	numbers []byte
 	err     error
 }
 
-// beginSample reads the numbers as they are before the transaction changes any, if no sample was
-// taken yet of the time in which at is.
+// beginSample reads the numbers before a call that is given at changes any, if nobody has written
+// yet in the SampleEach of at.
 func (t *tx) beginSample(at int64) {
 	at -= at % sampleEach
-	if !t.inTx && t.stmts != nil || t.sampling.at != 0 || at <= 0 || at == t.store.sampled.Load() || t.store.marks.low.Load() {
+	if at <= t.meta.clock || at <= t.sampling.at || t.probes || t.store.marks.low.Load() {
 		return
 	}
-	var has bool
-	if err := t.row(sqlHasSample, []any{at}, &has); err != nil || has {
-		if t.sampling.err = err; has && t.stmts != nil { // else it may be of a transaction that has not committed
-			t.store.sampled.Store(at)
-		}
-		return
+	if t.sampling.at == 0 { // else a call before it in the transaction has read them
+		t.sampling.numbers, t.sampling.err = sampleNow(t)
 	}
-	numbers, err := sampleNow(t)
-	t.sampling = sampling{at, numbers, err}
+	t.sampling.at = at
 }
 
 // flushSample writes the sample.
 func (t *tx) flushSample() error {
 	s := &t.sampling
-	if s.err != nil || s.at == 0 || !t.countsChange() {
+	if s.at == 0 || s.at > t.meta.clock {
+		return nil
+	}
+	if s.err != nil {
 		return s.err
 	}
 	if _, err := t.exec(sqlPutSample, s.at, s.numbers); err != nil {
 		return err
 	}
-	if _, err := t.exec(sqlThinSamples, s.at-storage.SamplesFor.Microseconds(), s.at-storage.SamplesEachFor.Microseconds()); err != nil {
-		return err
-	}
-	at := s.at
-	t.after = append(t.after, func() { t.store.sampled.Store(at) })
-	return nil
-}
-
-// countsChange reports whether the transaction changes a number that a sample has.
-func (t *tx) countsChange() bool {
-	if len(t.lasts.succeeded) > 0 {
-		return true
-	}
-	for k, n := range t.counts {
-		if n != 0 && k.state != bytesNumber {
-			return true
-		}
-	}
-	return false
+	_, err := t.exec(sqlThinSamples, s.at-storage.SamplesFor.Microseconds(), s.at-storage.SamplesEachFor.Microseconds())
+	return err
 }
 
 // sampleNow returns the numbers of a sample, as they are.

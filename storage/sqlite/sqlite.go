@@ -157,7 +157,6 @@ type Store struct {
 	wake      wake
 	versions  versions
 	commits   commitWatch
-	sampled   atomic.Int64 // when the last sample is of that is known
 }
 
 // disk is what a Store knows of the disk and of its files there, and keeps of it.

@@ -91,7 +91,8 @@ type tx struct {
 	execer
 	store      *Store
 	stmts      *statements // nil in a transaction of the application's own connection
-	inTx       bool        // false in a probe, which runs outside a transaction
+	inTx       bool        // in a transaction of the writer
+	probes     bool        // it only looks whether there is something to do, outside a transaction
 	was        meta
 	meta       meta
 	at         int64                  // the latest time that its calls were given
@@ -153,6 +154,9 @@ func (t *tx) flush() error {
 		return err
 	}
 	t.keepClock()
+	if err := t.flushSample(); err != nil { // before counts are
+		return err
+	}
 	if t.meta.clock != t.was.clock {
 		t.store.wake.clock.Store(t.meta.clock) // before others can see it
 	}
@@ -162,9 +166,6 @@ func (t *tx) flush() error {
 		for id, n := range now {
 			a.add(int64(id), n-was[id])
 		}
-	}
-	if err := t.flushSample(); err != nil {
-		return err
 	}
 	for k, n := range t.counts {
 		a.add(k.lane*laneNumbers+int64(k.state), n)
