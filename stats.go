@@ -42,11 +42,10 @@ type LaneStats struct {
 	// Holds are the holds in force that keep jobs from starting: those of the lane, its
 	// queue and its kind.
 	Holds []HoldState `json:"holds,omitempty"`
-	// Minute and FiveMinutes are how many attempts a minute have ended in this process, in
-	// the last minute and in the last five. They are zero for a queue that no worker of this
-	// process works for.
-	Minute      Rate `json:"minute"`
-	FiveMinutes Rate `json:"five_minutes"`
+	// Rate is how many a minute there were in the last minutes. It is nil if that is not known:
+	// the file is younger than five minutes, it has met 200 queues and kinds before this one, the
+	// disk was nearly full, or the store keeps no history.
+	Rate *Rate `json:"rate,omitempty"`
 }
 
 // LastFailure says what failed last. It is zero if nothing has.
@@ -55,15 +54,6 @@ type LastFailure struct {
 	// Job is the job, and Error its last error. They are zero if the job was deleted.
 	Job   ID     `json:"job,omitzero"`
 	Error string `json:"error,omitempty"`
-}
-
-// Rate is how many attempts end a minute. Done and Failed are parts of Attempts, in which
-// there are also those that were cancelled, snoozed or interrupted, or could not reach the
-// other side.
-type Rate struct {
-	Attempts float64 `json:"attempts"`
-	Done     float64 `json:"done"`
-	Failed   float64 `json:"failed"`
 }
 
 // Stats returns the numbers of all queues and kinds that have jobs or have had an
@@ -93,7 +83,12 @@ func (q *Queue) readStats(ctx context.Context) (all []storage.LaneStats, stats [
 	if err != nil {
 		return nil, nil, err
 	}
-	late, err := q.late(ctx, q.clock.Now())
+	now := q.clock.Now()
+	late, err := q.late(ctx, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	rates, err := q.rating(ctx, now)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,7 +96,6 @@ func (q *Queue) readStats(ctx context.Context) (all []storage.LaneStats, stats [
 	for _, h := range holds {
 		held[h.Lane] = append(held[h.Lane], h)
 	}
-	now := time.Now()
 	stats = make([]LaneStats, len(all))
 	for i := range all {
 		s := &all[i]
@@ -116,8 +110,7 @@ func (q *Queue) readStats(ctx context.Context) (all []storage.LaneStats, stats [
 		for _, over := range [...]Lane{{Kind: s.Kind}, {Queue: s.Queue}, s.Lane} { // in the order of Holds
 			stats[i].Holds = append(stats[i].Holds, held[over]...)
 		}
-		minute, five := q.lanes.Rates(s.Lane, now)
-		stats[i].Minute, stats[i].FiveMinutes = Rate(minute), Rate(five)
+		stats[i].Rate = rates.rate(s)
 	}
 	return all, stats, nil
 }

@@ -26,8 +26,8 @@ type Historian interface {
 	// A sample is taken by the first call in each SampleEach that changes a number of a lane, by
 	// the now that calls are given, unless an earlier one that has written something else took it.
 	// It has the numbers before that call: so what changes from one sample to the next one, or to
-	// now, has changed in the SampleEach of the first. None is taken while the disk is nearly full.
-	// If StepClock sets the clock back, samples that were taken later are gone.
+	// now, has changed in the SampleEach of the first. While the disk is nearly full it has none.
+	// If StepClock sets the clock back, samples that were taken later are gone, and it takes one.
 	History(ctx context.Context, since time.Time) ([]Sample, error)
 }
 
@@ -35,6 +35,8 @@ type Historian interface {
 type Sample struct {
 	// At is the start of the SampleEach in which the sample was taken.
 	At time.Time
+	// Unknown: the disk was nearly full, and there are no numbers.
+	Unknown bool
 	// Lanes are sorted by Number; the one without a name, if there is one, is last.
 	Lanes []SampledLane
 }

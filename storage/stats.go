@@ -51,3 +51,11 @@ type Totals struct {
 	// [OutcomeRetry], [OutcomeCrashed] or [OutcomeDead].
 	Failed int64
 }
+
+// Plus returns the totals of two lanes together.
+func (t Totals) Plus(o Totals) Totals {
+	return Totals{
+		Enqueued: t.Enqueued + o.Enqueued, Done: t.Done + o.Done, Cancelled: t.Cancelled + o.Cancelled,
+		Expired: t.Expired + o.Expired, Dead: t.Dead + o.Dead, Failed: t.Failed + o.Failed,
+	}
+}

@@ -142,7 +142,7 @@ func (l *loop) finished(results []storage.ItemResult, then map[int][]storage.Enq
 
 // taken takes notice of what the store has answered to outcomes.
 func (l *loop) taken(all []outcome, results []storage.ItemResult, then map[int][]storage.Enqueued, now time.Time) {
-	l.cfg.Lanes.rates.count(all, results, now)
+	l.cfg.Lanes.meters.count(all, results)
 	l.tellWritten(all, results, then)
 	for i := range all {
 		f := &all[i]

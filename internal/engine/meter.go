@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -76,13 +77,69 @@ func (m *Meter) add(o storage.Outcome, t *timing) {
 	}
 }
 
+// meters are those of lanes.
+type meters struct {
+	mu    sync.Mutex
+	lanes map[storage.Lane]*Meter
+}
+
+// count counts outcomes that the store has written.
+func (m *meters) count(written []outcome, results []storage.ItemResult) {
+	if len(results) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var lane storage.Lane
+	var of *Meter
+	for i := range written {
+		f := &written[i].Finish
+		if results[i] == storage.Spent {
+			f = f.Spent
+		}
+		if r := results[i]; r != storage.Spent && r != storage.Applied && r != storage.Lost || f.Outcome == storage.OutcomeReturned {
+			continue
+		}
+		job := written[i].job
+		if of == nil || lane.Queue != job.Queue || lane.Kind != job.Kind { // mostly it is the one before
+			lane = storage.Lane{Queue: job.Queue, Kind: job.Kind}
+			of = m.of(lane)
+		}
+		if results[i] == storage.Lost {
+			of.Lost++
+			continue
+		}
+		of.add(f.Outcome, &written[i].timing)
+	}
+}
+
+// of returns the meter of a lane.
+func (m *meters) of(lane storage.Lane) *Meter {
+	of := m.lanes[lane]
+	if of == nil {
+		if m.lanes == nil {
+			m.lanes = map[storage.Lane]*Meter{}
+		}
+		of = new(Meter)
+		m.lanes[lane] = of
+	}
+	return of
+}
+
+// lost counts an attempt whose lease was lost before its handler returned.
+func (m *meters) lost(job *storage.Leased) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(storage.Lane{Queue: job.Queue, Kind: job.Kind}).Lost++
+}
+
 // Meters returns what the attempts of each lane have come to that has had one.
 func (s *Lanes) Meters() map[storage.Lane]Meter {
-	s.rates.mu.Lock()
-	defer s.rates.mu.Unlock()
-	all := make(map[storage.Lane]Meter, len(s.rates.lanes))
-	for lane, e := range s.rates.lanes {
-		all[lane] = e.meter
+	s.meters.mu.Lock()
+	defer s.meters.mu.Unlock()
+	all := make(map[storage.Lane]Meter, len(s.meters.lanes))
+	for lane, m := range s.meters.lanes {
+		all[lane] = *m
 	}
 	return all
 }

@@ -255,7 +255,7 @@ func (l *loop) concluded(a *attempt) {
 	}
 	if a.lost { // the outcome would be refused
 		if a.began > 0 {
-			l.cfg.Lanes.rates.lost(a.job)
+			l.cfg.Lanes.meters.lost(a.job)
 		}
 		drop(a.job, false)
 		l.reports.ended(a, &storage.Finish{})

@@ -30,7 +30,7 @@ type Lanes struct {
 	prefixes []string // those of queues
 
 	shown  shown
-	rates  rates
+	meters meters
 	digest digest
 }
 

@@ -4,7 +4,7 @@
 -- is that start. numbers is the version of their form, 1, and then of each lane, all as varints:
 -- its number, how many jobs were enqueued, done, cancelled, expired and dead ever, how many
 -- attempts have failed ever, and how many jobs were scheduled, ready, running, blocked and dead. The
--- lanes after the first 200 are one, 201. After a day only the first row of an hour is kept, after
+-- lanes after the first 200 are one, 201. Nothing is in it if the disk was nearly full. After a day only the first row of an hour is kept, after
 -- seven days none.
 CREATE TABLE errand_sample (
   at      INTEGER PRIMARY KEY,

@@ -42,13 +42,19 @@ type sampling struct {
 // yet in the SampleEach of at.
 func (t *tx) beginSample(at int64) {
 	at -= at % sampleEach
-	if at <= t.meta.clock || at <= t.sampling.at || t.probes || t.store.marks.low.Load() {
+	if at <= t.meta.clock || at <= t.sampling.at || t.probes {
 		return
 	}
 	if t.sampling.at == 0 { // else a call before it in the transaction has read them
-		t.sampling.numbers, t.sampling.err = sampleNow(t)
+		t.readSample()
 	}
 	t.sampling.at = at
+}
+
+func (t *tx) readSample() {
+	if t.sampling.numbers = []byte{}; !t.store.marks.low.Load() {
+		t.sampling.numbers, t.sampling.err = sampleNow(t)
+	}
 }
 
 // flushSample writes the sample.
@@ -136,7 +142,10 @@ func sampleOf(at int64, numbers []byte, names map[int64]storage.Lane) (storage.S
 	bad := func() (storage.Sample, error) {
 		return out, fmt.Errorf("%w: the sample of %v cannot be read", storage.ErrCorrupt, out.At)
 	}
-	if len(numbers) == 0 || numbers[0] != 1 {
+	if out.Unknown = len(numbers) == 0; out.Unknown {
+		return out, nil
+	}
+	if numbers[0] != 1 {
 		return bad()
 	}
 	for rest := numbers[1:]; len(rest) > 0; {

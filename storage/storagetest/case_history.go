@@ -131,7 +131,7 @@ The others are one without a name.`, func(f *fixture) {
 		}
 	}},
 
-	{"history_clock", "If StepClock sets the clock back, samples that were taken later are gone.", func(f *fixture) {
+	{"history_clock", "If StepClock sets the clock back, samples that were taken later are gone, and it takes one.", func(f *fixture) {
 		f.timekeeper(f.s)
 		f.historian()
 		f.add(newJob())
@@ -140,10 +140,11 @@ The others are one without a name.`, func(f *fixture) {
 		f.later(-month)
 		f.samples("too late", time.Time{}, f.now.Add(month).Truncate(storage.SampleEach))
 		f.stepClock(f.now)
-		f.samples("set back", time.Time{})
+		back := f.now.Truncate(storage.SampleEach)
+		f.samples("set back", time.Time{}, back)
 		f.later(storage.SampleEach)
 		f.add(newJob())
-		f.samples("as before", time.Time{}, f.now.Truncate(storage.SampleEach))
+		f.samples("as before", time.Time{}, back, f.now.Truncate(storage.SampleEach))
 		if n := f.laneStats(usualLane).Total.Enqueued; n != 3 {
 			f.Errorf("%d jobs were enqueued, want 3", n)
 		}

@@ -73,7 +73,11 @@ func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (
 	m.shifting = next != 0
 	m.shiftWindows(now)
 	m.topics.shift(now)
-	m.samples.all = slices.DeleteFunc(m.samples.all, func(s storage.Sample) bool { return s.At.After(now) })
+	if after == 0 {
+		m.samples.all = slices.DeleteFunc(m.samples.all, func(s storage.Sample) bool { return s.At.After(now) })
+		m.sample(now)
+		m.samples.keep()
+	}
 	for _, l := range m.lasts {
 		l.succeeded, l.failed = noLater(l.succeeded, now), noLater(l.failed, now)
 	}

@@ -34,11 +34,19 @@ func (m *Memory) keepSample() {
 	if s.next == nil || m.open != nil {
 		return
 	}
-	if !reflect.DeepEqual(s.next.Lanes, m.sampled()) {
-		s.all = append(s.all, *s.next)
-		slices.SortFunc(s.all, func(a, b storage.Sample) int { return a.At.Compare(b.At) })
-		s.thin(s.next.At)
+	if reflect.DeepEqual(s.next.Lanes, m.sampled()) {
+		s.next = nil
 	}
+	s.keep()
+}
+
+func (s *samples) keep() {
+	if s.next == nil {
+		return
+	}
+	s.all = append(s.all, *s.next)
+	slices.SortFunc(s.all, func(a, b storage.Sample) int { return a.At.Compare(b.At) })
+	s.thin(s.next.At)
 	s.next = nil
 }
 
@@ -68,7 +76,7 @@ func (m *Memory) sampled() []storage.SampledLane {
 			continue
 		}
 		more = true
-		rest.Total = added(rest.Total, n.Total)
+		rest.Total = rest.Total.Plus(n.Total)
 		rest.Scheduled, rest.Ready, rest.Running = rest.Scheduled+n.Scheduled, rest.Ready+n.Ready, rest.Running+n.Running
 		rest.Blocked, rest.Dead = rest.Blocked+n.Blocked, rest.Dead+n.Dead
 	}

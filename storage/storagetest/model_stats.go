@@ -37,14 +37,7 @@ func (m *Memory) noteEnd(now time.Time, lane storage.Lane, j *job, well, failed 
 func (m *Memory) total(j *job, more storage.Totals) {
 	lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
 	m.meet(lane)
-	m.totals[lane] = added(m.totals[lane], more)
-}
-
-func added(t, more storage.Totals) storage.Totals {
-	return storage.Totals{
-		Enqueued: t.Enqueued + more.Enqueued, Done: t.Done + more.Done, Cancelled: t.Cancelled + more.Cancelled,
-		Expired: t.Expired + more.Expired, Dead: t.Dead + more.Dead, Failed: t.Failed + more.Failed,
-	}
+	m.totals[lane] = m.totals[lane].Plus(more)
 }
 
 // meet numbers a lane unless it has a number.
