@@ -98,6 +98,8 @@ type LanePeriod struct {
 	Running   int64 `json:"running"`
 	Blocked   int64 `json:"blocked"`
 	Dead      int64 `json:"dead"`
+	// OldestDue is when the ready job was due then that had waited longest; zero if none was.
+	OldestDue time.Time `json:"oldest_due,omitzero"`
 }
 
 // History returns what has become of jobs, in periods, the oldest first, from the one in which
@@ -178,7 +180,7 @@ func periods(all []storage.Sample, since time.Time) (out []Period) {
 				Queue: l.Queue, Kind: l.Kind,
 				Enqueued: each(l.Total.Enqueued, w.Total.Enqueued), Done: each(l.Total.Done, w.Total.Done), Cancelled: each(l.Total.Cancelled, w.Total.Cancelled),
 				Expired: each(l.Total.Expired, w.Total.Expired), Died: each(l.Total.Dead, w.Total.Dead), Failed: each(l.Total.Failed, w.Total.Failed),
-				Scheduled: w.Scheduled, Ready: w.Ready, Running: w.Running, Blocked: w.Blocked, Dead: w.Dead,
+				Scheduled: w.Scheduled, Ready: w.Ready, Running: w.Running, Blocked: w.Blocked, Dead: w.Dead, OldestDue: w.OldestDue,
 			})
 		}
 		out = append(out, p)

@@ -19,6 +19,7 @@ const (
 	sqlSampled = `SELECT MIN(id / 32, 201) AS lane, id % 32 AS number, SUM(n) FROM main.errand_number
 WHERE id >= 32 AND id % 32 NOT BETWEEN 16 AND 20 GROUP BY lane, number`
 	sqlSampledRunning = `SELECT MIN(lane, 201) AS of, COUNT(*) FROM main.errand_job WHERE state = 3 GROUP BY of`
+	sqlSampledOldest  = `SELECT MIN(lane, 201) AS of, MIN(n) FROM (` + sqlOldest + `) GROUP BY of`
 	sqlPutSample      = `INSERT OR IGNORE INTO main.errand_sample (at, numbers) VALUES (?1, ?2)`
 	// A sample that is not the first of its hour is deleted after a day.
 	sqlThinSamples = `DELETE FROM main.errand_sample WHERE at < ?1 OR at < ?2 AND EXISTS
@@ -87,6 +88,9 @@ func sampleNow(db asker) ([]byte, error) {
 	if err == nil {
 		err = db.each(sqlSampledRunning, nil, []any{&lane, &n}, func() { of(lane).Running = n })
 	}
+	if err == nil {
+		err = db.each(sqlSampledOldest, nil, []any{&lane, &n}, func() { of(lane).OldestDue = fromMicros(n) })
+	}
 	out := []byte{1}
 	for _, lane := range slices.Sorted(maps.Keys(lanes)) {
 		s := lanes[lane]
@@ -97,6 +101,11 @@ func sampleNow(db asker) ([]byte, error) {
 		}) {
 			out = binary.AppendUvarint(out, uint64(max(*n, 0))) // below 0 they are only by damage
 		}
+		due := int64(0)
+		if !s.OldestDue.IsZero() {
+			due = micros(s.OldestDue)
+		}
+		out = binary.AppendUvarint(out, uint64(due))
 	}
 	return out, err
 }
@@ -149,14 +158,17 @@ func sampleOf(at int64, numbers []byte, names map[int64]storage.Lane) (storage.S
 		return bad()
 	}
 	for rest := numbers[1:]; len(rest) > 0; {
-		var lane int64
+		var lane, due int64
 		var l storage.SampledLane
-		for _, n := range append([]*int64{&lane}, sampledNumbers(&l)...) {
+		for _, n := range append(append([]*int64{&lane}, sampledNumbers(&l)...), &due) {
 			v, size := binary.Uvarint(rest)
 			if size <= 0 || int64(v) < 0 {
 				return bad()
 			}
 			*n, rest = int64(v), rest[size:]
+		}
+		if due != 0 {
+			l.OldestDue = fromMicros(due)
 		}
 		if lane <= storage.SampledLanes {
 			l.Lane = names[lane]

@@ -41,10 +41,11 @@ var historyCases = []testCase{
 It has the numbers before that call: so what changes from one sample to the next one, or to now, has changed in the SampleEach of the first.
 At is the start of the SampleEach in which the sample was taken.
 Lanes are sorted by Number; the one without a name, if there is one, is last.
-Scheduled to Dead are how many jobs were in each state.`, func(f *fixture) {
+Scheduled to Dead are how many jobs were in each state.
+OldestDue is that of LaneStats.`, func(f *fixture) {
 		f.historian()
 		at := func(after time.Duration) time.Time { return f.now.Truncate(storage.SampleEach).Add(after) }
-		first := at(0)
+		first, begun := at(0), f.now
 		f.add(newJob(lane("z", "z")))
 		f.numbers("nothing yet", f.samples("the first job", time.Time{}, first)[0])
 		f.add(newJob(delay(time.Hour)), newJob(grouped("g")), newJob(grouped("g")))
@@ -55,14 +56,14 @@ Scheduled to Dead are how many jobs were in each state.`, func(f *fixture) {
 		f.samples("nothing has changed since", time.Time{}, first)
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		all := f.samples("a job has ended", time.Time{}, first, second)
-		z := storage.SampledLane{Lane: storage.Lane{Queue: "z", Kind: "z"}, Total: storage.Totals{Enqueued: 1}, Ready: 1}
+		z := storage.SampledLane{Lane: storage.Lane{Queue: "z", Kind: "z"}, Total: storage.Totals{Enqueued: 1}, Ready: 1, OldestDue: begun}
 		u := storage.SampledLane{Lane: usualLane, Total: storage.Totals{Enqueued: 3}, Scheduled: 1, Running: 1, Blocked: 1}
 		f.numbers("before", all[1], z, u)
 		f.later(storage.SampleEach)
 		third := at(0)
 		l = f.lease(f.s, 1)[0]
 		f.numbers("before a lease", f.samples("a lease", time.Time{}, first, second, third)[2], z,
-			storage.SampledLane{Lane: usualLane, Total: storage.Totals{Enqueued: 3, Done: 1}, Scheduled: 1, Ready: 1})
+			storage.SampledLane{Lane: usualLane, Total: storage.Totals{Enqueued: 3, Done: 1}, Scheduled: 1, Ready: 1, OldestDue: begun})
 		f.apply(f.s, died(l.Lease, storage.ReasonPermanent, "no"))
 		f.later(storage.SampleEach)
 		f.add(newJob())
@@ -111,7 +112,7 @@ Then the first one of each hour is, for SamplesFor.`, func(f *fixture) {
 	{"history_lanes", `SampledLanes is how many lanes a sample has, the first by their Number.
 The others are one without a name.`, func(f *fixture) {
 		f.historian()
-		jobs := make([]storage.NewJob, storage.SampledLanes+2)
+		begun, jobs := f.now, make([]storage.NewJob, storage.SampledLanes+2)
 		for i := range jobs {
 			jobs[i] = newJob(lane(fmt.Sprintf("queue-%03d", len(jobs)-i), "k"))
 		}
@@ -126,7 +127,7 @@ The others are one without a name.`, func(f *fixture) {
 		if len(s) != storage.SampledLanes+1 || s[0].Queue != jobs[0].Queue || s[storage.SampledLanes-1].Queue != jobs[storage.SampledLanes-1].Queue {
 			f.Fatalf("%d lanes: %+v", len(s), s)
 		}
-		if want := (storage.SampledLane{Total: storage.Totals{Enqueued: 3}, Ready: 3}); s[storage.SampledLanes] != want {
+		if want := (storage.SampledLane{Total: storage.Totals{Enqueued: 3}, Ready: 3, OldestDue: begun}); s[storage.SampledLanes] != want {
 			f.Errorf("the others are %+v, want %+v", s[storage.SampledLanes], want)
 		}
 	}},
@@ -157,7 +158,7 @@ The others are one without a name.`, func(f *fixture) {
 			vanish(f.s, func(tx any) { f.addTx(f.s, tx, newJob()) })
 		}
 		f.samples("rolled back", time.Time{})
-		at := f.now.Truncate(storage.SampleEach)
+		begun, at := f.now, f.now.Truncate(storage.SampleEach)
 		f.commits(f.s, func(tx any) {
 			f.addTx(f.s, tx, newJob())
 			f.addTx(f.s, tx, newJob())
@@ -166,7 +167,7 @@ The others are one without a name.`, func(f *fixture) {
 		f.later(storage.SampleEach)
 		f.add(newJob())
 		f.numbers("two", f.samples("after it", time.Time{}, at, at.Add(storage.SampleEach))[1],
-			storage.SampledLane{Lane: usualLane, Total: storage.Totals{Enqueued: 2}, Ready: 2})
+			storage.SampledLane{Lane: usualLane, Total: storage.Totals{Enqueued: 2}, Ready: 2, OldestDue: begun})
 	}},
 
 	{"totals_failed", "Failed is how many attempts have failed: a Failure was added to a history by OutcomeRetry, OutcomeCrashed or OutcomeDead.", func(f *fixture) {

@@ -70,7 +70,7 @@ func (m *Memory) sampled() []storage.SampledLane {
 	slices.SortFunc(stats, func(a, b storage.LaneStats) int { return cmp.Compare(a.Number, b.Number) })
 	for i := range stats {
 		l := &stats[i]
-		n := storage.SampledLane{Lane: l.Lane, Total: l.Total, Scheduled: l.Scheduled, Ready: l.Ready, Running: l.Running, Blocked: l.Blocked, Dead: l.Dead}
+		n := storage.SampledLane{Lane: l.Lane, Total: l.Total, Scheduled: l.Scheduled, Ready: l.Ready, Running: l.Running, Blocked: l.Blocked, Dead: l.Dead, OldestDue: l.OldestDue}
 		if l.Number <= storage.SampledLanes {
 			all = append(all, n)
 			continue
@@ -79,6 +79,9 @@ func (m *Memory) sampled() []storage.SampledLane {
 		rest.Total = rest.Total.Plus(n.Total)
 		rest.Scheduled, rest.Ready, rest.Running = rest.Scheduled+n.Scheduled, rest.Ready+n.Ready, rest.Running+n.Running
 		rest.Blocked, rest.Dead = rest.Blocked+n.Blocked, rest.Dead+n.Dead
+		if d := n.OldestDue; !d.IsZero() && (rest.OldestDue.IsZero() || d.Before(rest.OldestDue)) {
+			rest.OldestDue = d
+		}
 	}
 	if more {
 		all = append(all, rest)
