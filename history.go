@@ -98,7 +98,8 @@ type LanePeriod struct {
 	Running   int64 `json:"running"`
 	Blocked   int64 `json:"blocked"`
 	Dead      int64 `json:"dead"`
-	// OldestDue is when the ready job was due then that had waited longest; zero if none was.
+	// OldestDue is when the ready job was due then that had waited longest; zero if none was,
+	// or they were held.
 	OldestDue time.Time `json:"oldest_due,omitzero"`
 }
 

@@ -47,6 +47,6 @@ type SampledLane struct {
 	Total Totals
 	// Scheduled to Dead are how many jobs were in each state.
 	Scheduled, Ready, Running, Blocked, Dead int64
-	// OldestDue is that of [LaneStats].
+	// OldestDue is that of [LaneStats]; zero too if a hold keeps the lane.
 	OldestDue time.Time
 }

@@ -148,7 +148,7 @@ func (t *tx) stepClock(now time.Time, after int64, step int) (next int64, err er
 		if _, err := t.exec(sqlShiftSamples, at); err != nil {
 			return 0, err
 		}
-		t.readSample()
+		t.readSample(at)
 		t.sampling.at = at - at%sampleEach
 	}
 	held, err := t.execCount(sqlShiftHolds, at, rules.Due(now))

@@ -19,7 +19,9 @@ const (
 	sqlSampled = `SELECT MIN(id / 32, 201) AS lane, id % 32 AS number, SUM(n) FROM main.errand_number
 WHERE id >= 32 AND id % 32 NOT BETWEEN 16 AND 20 GROUP BY lane, number`
 	sqlSampledRunning = `SELECT MIN(lane, 201) AS of, COUNT(*) FROM main.errand_job WHERE state = 3 GROUP BY of`
-	sqlSampledOldest  = `SELECT MIN(lane, 201) AS of, MIN(n) FROM (` + sqlOldest + `) GROUP BY of`
+	sqlSampledOldest  = `SELECT MIN(o.lane, 201) AS of, MIN(n) FROM (` + sqlOldest + `) o JOIN main.errand_lane l ON l.lane = o.lane
+WHERE NOT EXISTS (SELECT 1 FROM main.errand_hold h WHERE h.queue IN ('', l.queue) AND h.kind IN ('', l.kind)
+AND (h.probe <> 0 OR h.until IS NULL OR h.until > ?1)) GROUP BY of`
 	sqlPutSample      = `INSERT OR IGNORE INTO main.errand_sample (at, numbers) VALUES (?1, ?2)`
 	// A sample that is not the first of its hour is deleted after a day.
 	sqlThinSamples = `DELETE FROM main.errand_sample WHERE at < ?1 OR at < ?2 AND EXISTS
@@ -42,19 +44,19 @@ type sampling struct {
 // beginSample reads the numbers before a call that is given at changes any, if nobody has written
 // yet in the SampleEach of at.
 func (t *tx) beginSample(at int64) {
-	at -= at % sampleEach
-	if at <= t.meta.clock || at <= t.sampling.at || t.probes {
+	of := at
+	if at -= at % sampleEach; at <= t.meta.clock || at <= t.sampling.at || t.probes {
 		return
 	}
 	if t.sampling.at == 0 { // else a call before it in the transaction has read them
-		t.readSample()
+		t.readSample(of)
 	}
 	t.sampling.at = at
 }
 
-func (t *tx) readSample() {
+func (t *tx) readSample(now int64) {
 	if t.sampling.numbers = []byte{}; !t.store.marks.low.Load() {
-		t.sampling.numbers, t.sampling.err = sampleNow(t)
+		t.sampling.numbers, t.sampling.err = sampleNow(t, now)
 	}
 }
 
@@ -75,7 +77,7 @@ func (t *tx) flushSample() error {
 }
 
 // sampleNow returns the numbers of a sample, as they are.
-func sampleNow(db asker) ([]byte, error) {
+func sampleNow(db asker, at int64) ([]byte, error) {
 	lanes := map[int64]*storage.LaneStats{}
 	of := func(lane int64) *storage.LaneStats {
 		if lanes[lane] == nil {
@@ -89,7 +91,7 @@ func sampleNow(db asker) ([]byte, error) {
 		err = db.each(sqlSampledRunning, nil, []any{&lane, &n}, func() { of(lane).Running = n })
 	}
 	if err == nil {
-		err = db.each(sqlSampledOldest, nil, []any{&lane, &n}, func() { of(lane).OldestDue = fromMicros(n) })
+		err = db.each(sqlSampledOldest, []any{at}, []any{&lane, &n}, func() { of(lane).OldestDue = fromMicros(n) })
 	}
 	out := []byte{1}
 	for _, lane := range slices.Sorted(maps.Keys(lanes)) {

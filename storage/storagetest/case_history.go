@@ -42,7 +42,7 @@ It has the numbers before that call: so what changes from one sample to the next
 At is the start of the SampleEach in which the sample was taken.
 Lanes are sorted by Number; the one without a name, if there is one, is last.
 Scheduled to Dead are how many jobs were in each state.
-OldestDue is that of LaneStats.`, func(f *fixture) {
+OldestDue is that of LaneStats; zero too if a hold keeps the lane.`, func(f *fixture) {
 		f.historian()
 		at := func(after time.Duration) time.Time { return f.now.Truncate(storage.SampleEach).Add(after) }
 		first, begun := at(0), f.now
@@ -56,11 +56,13 @@ OldestDue is that of LaneStats.`, func(f *fixture) {
 		f.samples("nothing has changed since", time.Time{}, first)
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		all := f.samples("a job has ended", time.Time{}, first, second)
+		f.hold(storage.Hold{Lane: storage.Lane{Queue: "z"}, Reason: "held"})
 		z := storage.SampledLane{Lane: storage.Lane{Queue: "z", Kind: "z"}, Total: storage.Totals{Enqueued: 1}, Ready: 1, OldestDue: begun}
 		u := storage.SampledLane{Lane: usualLane, Total: storage.Totals{Enqueued: 3}, Scheduled: 1, Running: 1, Blocked: 1}
 		f.numbers("before", all[1], z, u)
 		f.later(storage.SampleEach)
 		third := at(0)
+		z.OldestDue = time.Time{}
 		l = f.lease(f.s, 1)[0]
 		f.numbers("before a lease", f.samples("a lease", time.Time{}, first, second, third)[2], z,
 			storage.SampledLane{Lane: usualLane, Total: storage.Totals{Enqueued: 3, Done: 1}, Scheduled: 1, Ready: 1, OldestDue: begun})

@@ -15,6 +15,7 @@ import (
 type samples struct {
 	on   bool
 	next *storage.Sample // taken by the call under way, if it changes a number
+	now  time.Time       // that this call was given
 	all  []storage.Sample
 }
 
@@ -25,7 +26,7 @@ func (m *Memory) sample(now time.Time) {
 	if !s.on || s.next != nil || slices.ContainsFunc(s.all, func(s storage.Sample) bool { return s.At.Equal(at) }) {
 		return
 	}
-	s.next = &storage.Sample{At: at.UTC(), Lanes: m.sampled()}
+	s.next, s.now = &storage.Sample{At: at.UTC(), Lanes: m.sampled(now)}, now
 }
 
 // keepSample keeps the sample of the call before, if that has changed a number.
@@ -34,7 +35,7 @@ func (m *Memory) keepSample() {
 	if s.next == nil || m.open != nil {
 		return
 	}
-	if reflect.DeepEqual(s.next.Lanes, m.sampled()) {
+	if reflect.DeepEqual(s.next.Lanes, m.sampled(s.now)) {
 		s.next = nil
 	}
 	s.keep()
@@ -62,7 +63,7 @@ func (s *samples) thin(at time.Time) {
 }
 
 // sampled returns the numbers as they are.
-func (m *Memory) sampled() []storage.SampledLane {
+func (m *Memory) sampled(now time.Time) []storage.SampledLane {
 	var all []storage.SampledLane
 	var rest storage.SampledLane
 	more := false
@@ -70,6 +71,9 @@ func (m *Memory) sampled() []storage.SampledLane {
 	slices.SortFunc(stats, func(a, b storage.LaneStats) int { return cmp.Compare(a.Number, b.Number) })
 	for i := range stats {
 		l := &stats[i]
+		if slices.ContainsFunc(m.holds, func(h *held) bool { return h.Includes(l.Queue, l.Kind) && (h.Probe || !h.past(now)) }) {
+			l.OldestDue = time.Time{}
+		}
 		n := storage.SampledLane{Lane: l.Lane, Total: l.Total, Scheduled: l.Scheduled, Ready: l.Ready, Running: l.Running, Blocked: l.Blocked, Dead: l.Dead, OldestDue: l.OldestDue}
 		if l.Number <= storage.SampledLanes {
 			all = append(all, n)
