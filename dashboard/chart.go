@@ -2,145 +2,189 @@ package dashboard
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// chart is a line of the last hour, with a table beside it.
+// chart is a number over a time, with a table beside it.
 type chart struct {
-	Name  string   // of the numbers, for the accessible name
-	Lines []string // points of the parts of the line, which is broken where nothing was read
-	Peak  string   // the highest number
+	Name  string // of the number, for the accessible name
+	Span  string
+	Line  string // the points of the line
+	Area  string // the same, with the ground below
+	Grid  []curveLabel
+	Ticks []curveLabel
+	Peak  string // the highest number
+	When  string // it was; empty: there is nothing but 0
+	X, Y  length // of the peak
 	Rows  []chartRow
-	Since time.Time // when the first sample was taken, on the queue's clock; zero: there is none
 }
 
-// chartRow is the highest number of five minutes.
+// chartRow is a point of a chart as a row of its table.
 type chartRow struct {
-	From time.Time
-	Most string
+	At    time.Time
+	Value string
 }
 
+// The frame of a chart in its picture, see chart.html.
 const (
-	chartWidth, chartHeight = 240, 48
-	rowEach                 = 5 * time.Minute
+	chartLeft, chartRight = 48, 312
+	chartTop, chartGround = 10, 90
 )
 
-// point is a number at a time.
+// point is a number from a time to another, or at one.
 type point struct {
-	at time.Time
-	y  float64
+	at, to time.Time
+	y      float64
 }
 
-// draw returns the chart of points of this machine's clock, of which now is the one and queue the
-// other that pages show. The chart is at least as high as least.
-func draw(name string, points []point, now, queue time.Time, least float64, text func(float64) string) *chart {
-	c := &chart{Name: name}
+// draw returns the chart of points over a span that ends now. The chart is at least as high as
+// least; steps are numbers that its height may be.
+func draw(name string, s span, points []point, now time.Time, least float64, nice func(float64) float64, text func(float64) string) *chart {
+	c := &chart{Name: name, Span: s.Name}
 	if len(points) == 0 {
 		return c
 	}
-	shown := func(at time.Time) time.Time { return queue.Add(-now.Sub(at)).Round(time.Second) }
-	c.Since = shown(points[0].at)
-	c.Peak = text(highest(points))
-	top := max(highest(points), least)
-	var line []string
-	end := func() {
-		if len(line) == 1 {
-			line = append(line, line[0]) // a dot, as its ends are round
-		}
-		if len(line) > 0 {
-			c.Lines = append(c.Lines, strings.Join(line, " "))
-		}
-		line = nil
+	begin := now.Add(-s.of)
+	peak := slices.MaxFunc(points, func(a, b point) int { return int(math.Copysign(1, a.y-b.y)) })
+	top := nice(max(peak.y, least))
+	x := func(p point) length {
+		at := p.at.Add(p.to.Sub(p.at) / 2)
+		return chartLeft + length(chartRight-chartLeft)*length(max(at.Sub(begin).Seconds(), 0)/s.of.Seconds())
 	}
-	var most float64
-	from := points[0].at.Truncate(rowEach)
-	row := func() { c.Rows = append(c.Rows, chartRow{From: shown(from), Most: text(most)}) }
-	for i, p := range points {
-		if i > 0 && p.at.Sub(points[i-1].at) >= gap {
-			end()
-		}
-		x := chartWidth - 2 - float64(chartWidth-4)*now.Sub(p.at).Hours()
-		y := chartHeight - 2 - float64(chartHeight-4)*p.y/top
-		line = append(line, fixed(max(x, 2))+","+fixed(y))
-		if at := p.at.Truncate(rowEach); !at.Equal(from) {
-			row()
-			from, most = at, 0
-		}
-		most = max(most, p.y)
+	y := func(v float64) length { return chartGround - length(chartGround-chartTop)*length(v/top) }
+	line := make([]string, 0, len(points)+1)
+	for _, p := range points {
+		line = append(line, x(p).String()+","+y(p.y).String())
+		c.Rows = append(c.Rows, chartRow{p.at, text(p.y)})
 	}
-	end()
-	row()
+	if len(points) == 1 {
+		line = append(line, line[0]) // a dot, as its ends are round
+	}
+	c.Line = strings.Join(line, " ")
+	ground := length(chartGround).String()
+	c.Area = x(points[0]).String() + "," + ground + " " + c.Line + " " + x(points[len(points)-1]).String() + "," + ground
+	if c.Peak = text(peak.y); peak.y > 0 {
+		c.When, c.X, c.Y = moment(s, peak.at), x(peak), y(peak.y)
+	}
+	for _, v := range []float64{0, top / 2, top} {
+		c.Grid = append(c.Grid, curveLabel{chartLeft - 6, y(v), text(v), "end"})
+	}
+	c.Ticks = []curveLabel{
+		{chartLeft, chartGround + 16, moment(s, begin), "start"},
+		{(chartLeft + chartRight) / 2, chartGround + 16, moment(s, begin.Add(s.of/2)), "middle"},
+		{chartRight, chartGround + 16, "now", "end"},
+	}
 	return c
 }
 
-// highest returns the highest number, 0 if there are no points.
-func highest(points []point) (most float64) {
-	for _, p := range points {
-		most = max(most, p.y)
+// moment returns a time as a chart of a span says it, in UTC as all exact times of the pages.
+func moment(s span, at time.Time) string {
+	if s.of > 24*time.Hour {
+		return at.UTC().Format("Jan 2 15:04")
 	}
-	return most
+	return at.UTC().Format("15:04")
 }
 
-func fixed(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
+// niceCount returns the next number that is 2, 4 or 10 times a power of ten.
+func niceCount(v float64) float64 {
+	for of := 1.0; ; of *= 10 {
+		for _, n := range []float64{2, 4, 10} {
+			if n*of >= v {
+				return n * of
+			}
+		}
+	}
+}
 
-// figure is one of the four numbers of the front.
+// niceTime is niceCount for seconds, as people divide time.
+func niceTime(v float64) float64 {
+	for _, n := range []float64{10, 20, 60, 120, 300, 600, 1200, 3600, 2 * 3600, 6 * 3600, 12 * 3600, 86400} {
+		if n >= v {
+			return n
+		}
+	}
+	return niceCount(v/86400) * 86400
+}
+
+// figure is one of the numbers of the front with its chart.
 type figure struct {
 	Title string
 	Value string    // as text
 	Time  time.Time // in place of the text, if it is not zero
-	Of    string    // of how many
 	Note  string
 	Chart *chart
 }
 
-// numbers returns the four numbers of the front.
-func (l *look) numbers() []figure {
-	s, oldest, now := l.sums(), l.oldest(), time.Now()
-	line := func(name string, least float64, text func(float64) string, of func(int) (float64, bool)) *chart {
-		points := make([]point, 0, len(l.hour))
-		for i := range l.hour {
-			if y, ok := of(i); ok {
-				points = append(points, point{l.hour[i].at, y})
-			}
+// numbers returns the numbers of the front.
+func (l *look) numbers(s span) []figure {
+	oldest, now := l.oldest(), l.clock.Now
+	age := figure{Title: "Oldest due", Value: "none", Time: oldest,
+		Chart: draw("Age of the oldest due", s, l.past.ages(s, now, oldest), now, 10, niceTime, seconds)}
+	rated := func(title string, n number) figure {
+		f := figure{Title: title, Value: "–", Chart: draw(title, s, l.past.rates(s, now, n), now, 1, niceCount, perMinute)}
+		v, ok := l.rate(n)
+		switch {
+		case ok:
+			f.Value = perMinute(v)
+		case l.past.none:
+			f.Note = "this store keeps no history"
+		default:
+			f.Note = "not known of all queues yet"
 		}
-		return draw(name, points, now, l.clock.Now, least, text)
+		return f
 	}
-	whole := func(v float64) string { return count(int64(v + 0.5)) }
-	age := figure{Title: "Oldest due", Value: "none", Time: oldest, Chart: line("Age of the oldest due", 10, seconds,
-		func(i int) (float64, bool) { return l.hour[i].oldest.Truncate(time.Second).Seconds(), true })}
-	rated := func(title, name string, of func(*sample) int64) figure {
-		n := figure{Title: title, Value: "–", Note: "known in a minute", Chart: line(name, 1, whole, func(i int) (float64, bool) { return rate(l.hour, i, of) })}
-		if v, ok := l.rate(of); ok {
-			n.Value, n.Note = whole(v), ""
-		}
-		return n
+	failures := rated("Failed a minute", numberFailed)
+	if v, _ := l.rate(numberDead); failures.Note == "" && v > 0 {
+		failures.Note = perMinute(v) + " of them died"
 	}
-	var ran int64
-	for i := range l.hour {
-		ran = max(ran, l.hour[i].running)
-	}
-	running := figure{Title: "Running", Value: count(s.Running), Chart: line("Running", 1, whole, func(i int) (float64, bool) { return float64(l.hour[i].running), true })}
-	if !l.unshown {
-		running.Of = fmt.Sprintf("of %s", plural(int64(s.Places), "place"))
-		if max(ran, s.Running) > int64(s.Places) && s.Places > 0 {
-			running.Note = ". More can run than there are places: webhooks, and kinds with CountsFor, take one for a short time only."
+	all := []figure{age, rated("Done a minute", numberDone), failures}
+	for i := range all {
+		if c := all[i].Chart; all[i].Note == "" && c.When != "" {
+			all[i].Note = fmt.Sprintf("at most %s, at %s", c.Peak, c.When)
 		}
 	}
-	failed := rated("Failed a minute", "Failed a minute", func(s *sample) int64 { return s.failed })
-	if failed.Note == "" && l.others() {
-		failed.Note = "of other processes only those that died"
-	}
-	return []figure{age, rated("Done a minute", "Done a minute", func(s *sample) int64 { return s.ended }), failed, running}
+	return all
 }
 
-// rate returns how much a total rises a minute now; known is false if that takes more samples.
-func (l *look) rate(of func(*sample) int64) (perMinute float64, known bool) {
-	if len(l.hour) == 0 {
-		return 0, false
+// rate returns how much there is of a number a minute in all lanes; known is false if the file is
+// too young. It is the sum of what tables show, unless one of these is not known: the file has
+// numbers of the first 200 lanes, and of the others together.
+func (l *look) rate(n number) (perMinute float64, known bool) {
+	for i := range l.lanes {
+		r := l.lanes[i].Stats.Rate
+		if r == nil {
+			return l.past.rate(l.clock.Now, n)
+		}
+		perMinute += n.rate(r)
 	}
-	return rate(l.hour, len(l.hour)-1, of)
+	return perMinute, len(l.lanes) > 0
+}
+
+// places says how many jobs the workers take at a time.
+func (l *look) places(s *sums) string {
+	if l.unshown {
+		return ""
+	}
+	text := "of " + plural(int64(s.Places), "place")
+	if s.Running > int64(s.Places) && s.Places > 0 {
+		text += ": webhooks, and kinds with CountsFor, take one for a short time only"
+	}
+	return text
+}
+
+// perMinute returns a rate as text, with a tenth if it is low.
+func perMinute(v float64) string {
+	switch {
+	case v > 0 && v < 0.05:
+		return "< 0.1"
+	case v < 9.95:
+		return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
+	}
+	return count(int64(v + 0.5))
 }
 
 // seconds returns a number of seconds as a duration for people.

@@ -83,8 +83,8 @@ type board struct {
 //
 //	mux.Handle("/errand/", dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Basic(users)}))
 //
-// It takes samples for the charts of the last hour from now on, in a goroutine that ends with the
-// queue, not with the handler: make one for each queue, not one for each request.
+// It has a goroutine that ends with the queue, not with the handler: make one for each queue, not
+// one for each request.
 //
 // An action is confirmed to the handler that has asked, and its outcome is kept there: several
 // handlers behind one address need a proxy that keeps a browser to one of them.
@@ -102,11 +102,7 @@ func Handler(q *errand.Queue, o *Options) http.Handler {
 	b.secrets.q, b.salt, b.keys = q, newSalt(), newKeys(b.o.Hidden)
 	b.looks.version = func(ctx context.Context) (int64, bool, error) { return version(ctx, q) }
 	b.hub = newHub(&b.looks)
-	if end, err := closing(q); err != nil { // it is closed already
-		close(b.looks.over)
-	} else {
-		go b.looks.watch(end)
-	}
+	b.looks.watch(q)
 	return b
 }
 

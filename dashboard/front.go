@@ -15,7 +15,10 @@ type frontData struct {
 	Empty    bool // nothing was ever enqueued
 	Troubles []trouble
 	Others   int // troubles that are not shown
+	Span     span
+	Spans    []span
 	Numbers  []figure
+	Places   string
 	Sums     sums
 	Causes   []errand.Cause
 	Lanes    []errand.LaneTotals
@@ -45,7 +48,12 @@ func front(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &frontData{Troubles: l.troubles(), Numbers: l.numbers(), Sums: l.sums(), Causes: l.causes, Cut: l.cut, Workers: l.workers, Unshown: l.unshown}
+	s, err := spanOf(x.URL.Query().Get("span"))
+	if err != nil {
+		return nil, err
+	}
+	d := &frontData{Troubles: l.troubles(), Span: s, Spans: spans, Numbers: l.numbers(s), Sums: l.sums(), Causes: l.causes, Cut: l.cut, Workers: l.workers, Unshown: l.unshown}
+	d.Places = l.places(&d.Sums)
 	d.Empty = d.Sums.Enqueued == 0 && l.away == nil
 	d.Sentence, d.Well = l.sentence(d.Troubles)
 	for _, j := range l.longest {
@@ -59,7 +67,7 @@ func front(x *request) (*content, error) {
 	holds, more := first(l.holds(), ofTroubles)
 	doc := map[string]any{
 		"sentence": d.Sentence, "well": d.Well, "lanes": d.Lanes, "more_lanes": d.More, "workers": d.Workers, "more_workers": d.Idle,
-		"health": l.health, "holds": holds, "more_holds": more, "causes": l.causes,
+		"health": l.health, "history": l.past.since(l.clock.Now.Add(-s.of)), "holds": holds, "more_holds": more, "causes": l.causes,
 	}
 	if l.away != nil {
 		doc["error"], doc["remedy"], doc["age_s"] = l.away.Text, l.away.Remedy, time.Since(l.at).Seconds()
@@ -119,8 +127,8 @@ func (l *look) sentence(troubles []trouble) (text string, well bool) {
 		return fmt.Sprintf("%s to look at.", plural(int64(len(troubles)), "thing")), false
 	}
 	text = "Well: "
-	if v, ok := l.rate(func(s *sample) int64 { return s.ended }); ok {
-		text += plural(int64(v+0.5), "job") + " a minute, "
+	if v, ok := l.rate(numberDone); ok {
+		text += perMinute(v) + " jobs a minute, "
 	}
 	if oldest.IsZero() {
 		return text + "none waits.", true

@@ -243,7 +243,7 @@ func (d *laneData) sum(l *look) {
 			continue
 		}
 		d.Lanes = append(d.Lanes, t)
-		addTotals(s, t)
+		addTotals(s, t, len(d.Lanes) == 1)
 		d.Served = d.Served || l.served(t.Queue, t.Kind)
 	}
 	if d.Both && len(d.Lanes) == 1 {
@@ -265,7 +265,7 @@ func (d *laneData) sum(l *look) {
 }
 
 // addTotals adds the numbers of one lane to those of several.
-func addTotals(s, t *errand.LaneTotals) {
+func addTotals(s, t *errand.LaneTotals, first bool) {
 	s.Enqueued += t.Enqueued
 	s.Done += t.Done
 	s.Wait.Count += t.Wait.Count
@@ -284,9 +284,18 @@ func addTotals(s, t *errand.LaneTotals) {
 	a.Bytes += b.Bytes
 	a.Evicted += b.Evicted
 	a.DeadEvicted += b.DeadEvicted
-	a.Minute.Attempts += b.Minute.Attempts
-	a.Minute.Done += b.Minute.Done
-	a.Minute.Failed += b.Minute.Failed
+	switch {
+	case b.Rate == nil:
+		a.Rate = nil
+	case first:
+		r := *b.Rate
+		a.Rate = &r
+	case a.Rate != nil: // else one of them is not known
+		a.Rate.Enqueued += b.Rate.Enqueued
+		a.Rate.Done += b.Rate.Done
+		a.Rate.Failed += b.Rate.Failed
+		a.Rate.Dead += b.Rate.Dead
+	}
 	if laterDue(b.OldestDue, a.OldestDue) < 0 {
 		a.OldestDue = b.OldestDue
 	}

@@ -26,6 +26,7 @@ type memory interface {
 	storage.Publisher
 	storage.Scheduler
 	storage.Topics
+	storage.Historian
 }
 
 // counting is a store that counts its reads, and may fail.
@@ -74,6 +75,13 @@ func (c *counting) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 	}
 	time.Sleep(time.Duration(c.slow.Load()))
 	return c.memory.Stats(ctx)
+}
+
+func (c *counting) History(ctx context.Context, since time.Time) ([]storage.Sample, error) {
+	if err := c.read("history"); err != nil {
+		return nil, err
+	}
+	return c.memory.History(ctx, since)
 }
 
 func (c *counting) Holds(ctx context.Context, now time.Time) ([]storage.HoldState, error) {

@@ -34,8 +34,8 @@ type look struct {
 	crew
 	condition
 
-	hour []sample // the last hour, the oldest first
-	away *away    // why there is no newer look; nil if this is the newest
+	past past
+	away *away // why there is no newer look; nil if this is the newest
 }
 
 // crew is what is asked for every 10 s, as it may change without a commit.
@@ -66,7 +66,6 @@ type away struct {
 type looks struct {
 	q       *errand.Queue
 	version func(context.Context) (v int64, known bool, err error)
-	hour    hour
 	over    chan struct{} // closed once the queue is
 
 	mu    sync.Mutex
@@ -111,7 +110,7 @@ func (s *looks) get(ctx context.Context) (*look, error) {
 		return nil, err
 	}
 	shown := *l
-	shown.clock, shown.hour = s.q.Clock(), s.hour.all()
+	shown.clock = s.q.Clock()
 	return &shown, nil
 }
 
@@ -296,6 +295,12 @@ func (s *looks) rest(ctx context.Context, l *look, changed bool) (err error) {
 		}
 		l.longestOf = l.version
 	}
+	if first || !l.past.none && (l.past.version != l.version || !l.known) && time.Since(l.past.read) >= askEach {
+		if l.past, err = l.past.remember(ctx, s.q); err != nil {
+			return err
+		}
+		l.past.read, l.past.version = time.Now(), l.version
+	}
 	if !first && time.Since(l.asked) < l.askAgain() {
 		return nil
 	}
@@ -396,19 +401,6 @@ func (l *look) over(h errand.HoldState) bool {
 	return !h.Probe && !h.Until.IsZero() && h.Until.Before(l.clock.Now)
 }
 
-// others reports whether workers of other processes run: what they count is not known here.
-func (l *look) others() bool {
-	attempts := 0
-	for i := range l.lanes {
-		attempts += len(l.lanes[i].Attempts)
-	}
-	names := map[string]bool{}
-	for i := range l.workers {
-		names[l.workers[i].Instance] = true
-	}
-	return l.unshown || len(names) > 1 || len(names) == 1 && attempts == 0
-}
-
 // progress returns how far a job has got that runs; nil if no worker shows it.
 func (l *look) progress(id errand.ID) *errand.Progress {
 	for i := range l.workers {
@@ -425,8 +417,7 @@ func (l *look) progress(id errand.ID) *errand.Progress {
 type sums struct {
 	Scheduled, Ready, Blocked, Running, Dead int64
 	Enqueued                                 int64
-	Ended, Failed                            int64 // done ever; attempts that failed, as far as it is known
-	Places                                   int   // of all workers
+	Places                                   int // of all workers
 }
 
 func (l *look) sums() (s sums) {
@@ -438,8 +429,6 @@ func (l *look) sums() (s sums) {
 		s.Running += t.Stats.Running
 		s.Dead += t.Stats.Dead
 		s.Enqueued += t.Enqueued
-		s.Ended += t.Done
-		s.Failed += t.Dead + t.Attempts[errand.EventRetried] + t.Attempts[errand.EventCrashed]
 	}
 	for i := range l.workers {
 		s.Places += l.workers[i].Concurrency
@@ -457,4 +446,18 @@ func (l *look) oldest() (t time.Time) {
 		}
 	}
 	return t
+}
+
+// watch closes over with the queue.
+func (s *looks) watch(q *errand.Queue) {
+	end, err := q.Subscribe(context.Background(), errand.EventFilter{Kind: "errand/none"}, 1)
+	if err != nil { // it is closed already
+		close(s.over)
+		return
+	}
+	go func() {
+		for range end.Events() { // a few come nevertheless
+		}
+		close(s.over)
+	}()
 }

@@ -55,7 +55,7 @@ var pages = map[string]*page{}
 
 func init() {
 	for _, p := range []*page{
-		{name: "", title: "Overview", read: front},
+		{name: "", title: "Overview", read: front, takes: []string{"span"}},
 		{name: "lanes", title: "Queues", read: lanes, takes: []string{"search", "page"}},
 		{name: "lane", title: "Queue", in: "lanes", read: lane, takes: []string{"queue", "kind"}},
 		{name: "jobs", title: "Jobs", read: jobs, takes: append([]string{"after"}, filterNames...)},
@@ -277,6 +277,7 @@ var funcs = template.FuncMap{
 	"clockTime": func(now time.Time, age time.Duration) string { return now.Add(-age).UTC().Format("15:04:05") + " UTC" },
 	"query":     query,
 	"bytes":     size,
+	"perMinute": perMinute,
 	"shape":     func(s errand.State) string { return shapes[s] },
 	"dict":      dict,
 	"pairs":     pairs,
