@@ -151,6 +151,9 @@ type LaneTotals struct {
 	Cancelled int64 `json:"cancelled"`
 	Expired   int64 `json:"expired"`
 	Dead      int64 `json:"dead"`
+	// Failed is how many attempts have failed: crashed or died too. A file that is older than this
+	// number has it from the release on that brought it.
+	Failed int64 `json:"failed"`
 	// Evicted and DeadEvicted are those of [LaneStats].
 	Evicted     int64 `json:"evicted"`
 	DeadEvicted int64 `json:"dead_evicted"`
@@ -200,7 +203,7 @@ func (q *Queue) Totals(ctx context.Context) ([]LaneTotals, error) {
 		s := &all[i]
 		out[i] = LaneTotals{
 			Queue: s.Queue, Kind: s.Kind, Number: s.Number, Enqueued: s.Total.Enqueued,
-			Done: s.Total.Done, Cancelled: s.Total.Cancelled, Expired: s.Total.Expired, Dead: s.Total.Dead,
+			Done: s.Total.Done, Cancelled: s.Total.Cancelled, Expired: s.Total.Expired, Dead: s.Total.Dead, Failed: s.Total.Failed,
 			Evicted: s.Evicted, DeadEvicted: s.EvictedDead, Stats: stats[i],
 		}
 		m := meters[s.Lane]

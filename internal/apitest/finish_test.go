@@ -341,8 +341,8 @@ func TestJob_Finish(t *testing.T) {
 				if n := len(slices.DeleteFunc(types(seen), func(s string) bool { return !strings.Contains(s, string(end)) })); n != 1 {
 					t.Errorf("%d events of the end: %v", n, types(seen))
 				}
-				if w := must(s.q.Stats(t.Context())); end == errand.EventDone && (len(w) != 1 || w[0].Minute.Attempts == 0) {
-					t.Errorf("it counts for no rate: %+v", w)
+				if w := must(s.q.Totals(t.Context())); end == errand.EventDone && (len(w) != 1 || len(w[0].Attempts) == 0) {
+					t.Errorf("it counts for nothing: %+v", w)
 				}
 			})
 		}
