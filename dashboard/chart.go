@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/errandq/errand/internal/perminute"
 )
 
 // chart is a number over a time, with a table beside it.
@@ -176,16 +177,8 @@ func (l *look) places(s *sums) string {
 	return text
 }
 
-// perMinute returns a rate as text, with a tenth if it is low.
-func perMinute(v float64) string {
-	switch {
-	case v > 0 && v < 0.05:
-		return "< 0.1"
-	case v < 9.95:
-		return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
-	}
-	return count(int64(v + 0.5))
-}
+// perMinute returns a rate as text.
+func perMinute(v float64) string { return perminute.Text(v, count[int64]) }
 
 // seconds returns a number of seconds as a duration for people.
 func seconds(v float64) string {

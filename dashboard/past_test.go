@@ -109,15 +109,6 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// What is little is not shown as nothing.
-func TestPerMinute(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.01: "< 0.1", 0.25: "0.2", 4: "4", 9.94: "9.9", 9.96: "10", 1234.4: "1,234"} {
-		if got := perMinute(v); got != want {
-			t.Errorf("%v is %q, want %q", v, got, want)
-		}
-	}
-}
-
 // More jobs than the places can run, and that is said.
 func TestPlaces(t *testing.T) {
 	l := &look{crew: crew{workers: []errand.WorkerInfo{{Concurrency: 4}}}}

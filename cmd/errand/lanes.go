@@ -21,6 +21,7 @@ type laneJSON struct {
 	LastSuccess time.Time         `json:"last_success,omitzero"`
 	LastFailure queue.LastFailure `json:"last_failure,omitzero"`
 	Held        []string          `json:"held,omitempty"` // the reasons of the holds in force
+	Rate        *queue.Rate       `json:"rate,omitempty"` // nil: not known
 }
 
 // lanes returns the lanes that have or had jobs, sorted.
@@ -40,7 +41,7 @@ func laneOf(s *queue.LaneStats, now time.Time) laneJSON {
 			Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled,
 			Expired: s.Expired, Dead: s.Dead, Blocked: s.Blocked,
 		},
-		Bytes: s.Bytes, OldestDue: s.OldestDue, LastSuccess: s.LastSuccess, LastFailure: s.LastFailure,
+		Bytes: s.Bytes, OldestDue: s.OldestDue, LastSuccess: s.LastSuccess, LastFailure: s.LastFailure, Rate: s.Rate,
 	}
 	if !l.OldestDue.IsZero() {
 		l.Waits = max(now.Sub(s.OldestDue), 0).Seconds()
@@ -85,13 +86,13 @@ func (t *tool) printLanes(p *printer, all []laneJSON) {
 	t.printTimes(p, all)
 }
 
-// printTimes writes how long the jobs of lanes wait, and what became of the last ones.
+// printTimes writes how fast the jobs of lanes go, how long they wait, and what became of the last ones.
 func (t *tool) printTimes(p *printer, all []laneJSON) {
 	if len(all) == 0 {
 		return
 	}
 	p.printf("\n")
-	list := table{head: []string{"QUEUE", "KIND", " BYTES", " WAITS", "HELD", "LAST DONE", "LAST FAILED", "ERROR"}}
+	list := table{head: []string{"QUEUE", "KIND", " BYTES", " DONE/MIN", " FAILED/MIN", " WAITS", "HELD", "LAST DONE", "LAST FAILED", "ERROR"}}
 	for i := range all {
 		l := &all[i]
 		waits := "-"
@@ -102,7 +103,8 @@ func (t *tool) printTimes(p *printer, all []laneJSON) {
 		if !l.OldestDue.IsZero() {
 			waits = lasting(time.Duration(l.Waits * float64(time.Second)))
 		}
-		list.add(text(l.Queue), text(l.Kind), number(l.Bytes), text(waits), held, text(when(l.LastSuccess)), text(when(l.LastFailure.At)),
+		list.add(text(l.Queue), text(l.Kind), number(l.Bytes),
+			text(rateText(l.Rate, func(r *queue.Rate) float64 { return r.Done })), text(rateText(l.Rate, func(r *queue.Rate) float64 { return r.Failed })), text(waits), held, text(when(l.LastSuccess)), text(when(l.LastFailure.At)),
 			text(orDash(l.LastFailure.Error)))
 	}
 	list.print(p, t.out)

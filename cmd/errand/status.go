@@ -21,6 +21,7 @@ type statusJSON struct {
 	Workers []queue.WorkerInfo `json:"workers"`
 	Causes  []queue.Cause      `json:"causes"` // the most frequent ones
 	Health  healthJSON         `json:"health"`
+	History []queue.Period     `json:"history,omitzero"`
 }
 
 // countsJSON is how many jobs are in each state.
@@ -66,19 +67,28 @@ func statusOf(ctx context.Context, q *queue.Queue) (s statusJSON, err error) {
 }
 
 func statusCommand(t *tool) *cobra.Command {
+	var ago time.Duration
 	cmd := &cobra.Command{
 		Use:   "status FILE",
 		Short: "Show how a queue is",
-		Long: `Show how a queue is: its jobs by queue, kind and state, how long they wait, the last
-success and failure, holds, the workers of all processes, the most frequent causes of
+		Long: `Show how a queue is: its jobs by queue, kind and state, how many a minute are done and
+fail, in the last five to ten minutes and by all processes ("-" if that is not known),
+how long they wait, the last success and failure, holds, the workers of all processes, the most frequent causes of
 dead letters, and what else somebody should look at. All numbers are kept, not
-counted. The file is only read: whether it can be written is not tried.`,
-		Example: "  errand status jobs.db",
+counted. The file is only read: whether it can be written is not tried. --history adds
+what has become of jobs, by five minutes for up to two hours, by hours for up to two
+days, else by six hours; a file keeps a day by five minutes and seven days by hours.`,
+		Example: "  errand status jobs.db\n  errand status jobs.db --history=1h",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkAgo(ago); err != nil {
+				return err
+			}
 			var s statusJSON
 			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
-				s, err = statusOf(cmd.Context(), q)
+				if s, err = statusOf(cmd.Context(), q); err == nil {
+					s.History, err = historyOf(cmd.Context(), q, ago)
+				}
 				return err
 			})
 			if err != nil {
@@ -94,9 +104,12 @@ counted. The file is only read: whether it can be written is not tried.`,
 				}
 				t.printCauses(p, s.Causes)
 				t.printHealth(p, &s.Health)
+				t.printHistory(p, s.History, ago)
 			})
 		},
 	}
+	cmd.Flags().DurationVar(&ago, "history", 0, "also show what has become of jobs since so long ago")
+	cmd.Flags().Lookup("history").NoOptDefVal = "24h"
 	completeArgs(cmd, nil)
 	return cmd
 }

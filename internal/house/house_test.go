@@ -46,7 +46,7 @@ func TestHouse_dependencies(t *testing.T) {
 		"github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft", "golang.org/x/sys",
 	}
 	own := []string{"", "/internal/argtag", "/internal/bulk", "/internal/clock", "/internal/door", "/internal/engine", "/internal/logs", "/internal/schedule", "/internal/seconds", "/migrations", "/policy",
-		"/storage", "/storage/internal/rules", "/storage/sqlite", "/storage/sqlite/internal/host"}
+		"/storage", "/storage/internal/rules", "/storage/sqlite", "/storage/sqlite/internal/host", "/storage/sqlite/internal/packed"}
 	deps := goList(t, "-deps", ".")
 	if len(deps) < 50 {
 		t.Fatalf("go list knows only %d packages", len(deps))
@@ -69,31 +69,33 @@ func TestHouse_dependencies(t *testing.T) {
 // Each package may import the standard library and what is listed.
 func TestHouse_directions(t *testing.T) {
 	for dir, allowed := range map[string][]string{
-		"policy":            {"internal/seconds"},
-		"policy/policyhttp": {"policy"},
-		"storage":           {"internal/seconds", "github.com/google/uuid"},
-		"topic/filter":      {},
-		"topic":             {module, "internal/door", "internal/remember", "internal/seconds", "policy", "storage", "webhook", "topic/filter"},
-		"migrations":        {},
-		"internal/engine":   {"internal/clock", "internal/logs", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
-		"internal/argtag":   {},
-		"internal/bulk":     {"internal/engine", "storage"},
-		"internal/clock":    {},
-		"internal/door":     {"storage"},
-		"internal/logs":     {},
-		"internal/remember": {},
-		"internal/seconds":  {},
-		"internal/schedule": {"github.com/robfig/cron/v3"},
-		"storage/postgres":  {"storage", "storage/internal/rules", "migrations"},
-		"internal/pgtest":   {"github.com/jackc/pgx/v5"},
-		"storage/sqlite":    {"internal/logs", "storage", "storage/internal/rules", "migrations", "storage/sqlite/internal/host"},
+		"policy":                         {"internal/seconds"},
+		"policy/policyhttp":              {"policy"},
+		"storage":                        {"internal/seconds", "github.com/google/uuid"},
+		"topic/filter":                   {},
+		"topic":                          {module, "internal/door", "internal/remember", "internal/seconds", "policy", "storage", "webhook", "topic/filter"},
+		"migrations":                     {},
+		"internal/engine":                {"internal/clock", "internal/logs", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
+		"internal/argtag":                {},
+		"internal/bulk":                  {"internal/engine", "storage"},
+		"internal/clock":                 {},
+		"internal/door":                  {"storage"},
+		"internal/logs":                  {},
+		"internal/remember":              {},
+		"internal/seconds":               {},
+		"internal/schedule":              {"github.com/robfig/cron/v3"},
+		"storage/postgres":               {"storage", "storage/internal/rules", "migrations"},
+		"internal/pgtest":                {"github.com/jackc/pgx/v5"},
+		"storage/sqlite":                 {"internal/logs", "storage", "storage/internal/rules", "migrations", "storage/sqlite/internal/host", "storage/sqlite/internal/packed"},
+		"storage/sqlite/internal/packed": {"storage"},
 		// pure
 		"storage/internal/rules": {"storage"},
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage/sqlite"},
 		"metrics":                      {module},
-		"dashboard":                    {module, "internal/indent", "policy", "topic", "webhook"},
+		"dashboard":                    {module, "internal/indent", "internal/perminute", "policy", "topic", "webhook"},
+		"internal/perminute":           {},
 		"internal/indent":              {},
 		"gate":                         {module, "internal/clock", "internal/schedule", "golang.org/x/sys/unix", "golang.org/x/sys/windows"},
 		"webhook":                      {module, "gate", "internal/door", "internal/remember", "internal/seconds", "policy", "policy/policyhttp", "storage"},

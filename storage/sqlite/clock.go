@@ -70,8 +70,9 @@ func (t *tx) seen(now time.Time) int64 {
 // keepClock sets the clock to the latest time that the transaction was given. What
 // is written in it has that time: if the clock lagged, a queue that goes on from it
 // after a reboot would date new jobs before this one. It costs no page, as
-// nearly all that writes a job writes numbers beside the clock.
-func (t *tx) keepClock() {
+// nearly all that writes a job writes numbers beside the clock. With the first time of a SampleEach
+// it writes the sample of that.
+func (t *tx) keepClock() error {
 	at := t.at
 	switch {
 	case at <= t.meta.clock:
@@ -80,6 +81,7 @@ func (t *tx) keepClock() {
 	default:
 		t.after = append(t.after, func() { raise(&t.store.floor.unkept, at) })
 	}
+	return t.flushSample()
 }
 
 // changes reports whether the transaction leaves anything behind that may have its time, see

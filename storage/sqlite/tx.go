@@ -91,8 +91,7 @@ type tx struct {
 	execer
 	store      *Store
 	stmts      *statements // nil in a transaction of the application's own connection
-	inTx       bool        // in a transaction of the writer
-	probes     bool        // it only looks whether there is something to do, outside a transaction
+	inTx       bool        // false in a probe, which runs outside a transaction
 	was        meta
 	meta       meta
 	at         int64                  // the latest time that its calls were given
@@ -109,7 +108,6 @@ type tx struct {
 	others     bool           // event is for the workers of other processes too
 	after      []func()       // run after the commit
 	undo       []func()       // run after a rollback
-	sampling   sampling
 }
 
 func (w *writer) newTx() *tx {
@@ -153,8 +151,7 @@ func (t *tx) flush() error {
 	if err := errors.Join(t.flushPolicies(), t.flushSuccesses(), t.flushDeaths(), t.flushLasts(), t.flushMessages()); err != nil {
 		return err
 	}
-	t.keepClock()
-	if err := t.flushSample(); err != nil { // before counts are
+	if err := t.keepClock(); err != nil { // and the sample, before counts
 		return err
 	}
 	if t.meta.clock != t.was.clock {

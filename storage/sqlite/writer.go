@@ -454,7 +454,6 @@ func (w *writer) probe(r *request) (bool, error) {
 		return false, err
 	}
 	t := w.newTx()
-	t.probes = true
 	if err := t.load(); err != nil {
 		return false, err
 	}

@@ -33,6 +33,12 @@ type Memory struct {
 	data
 }
 
+// tally is what is counted, and was.
+type tally struct {
+	totals  map[storage.Lane]storage.Totals
+	samples samples
+}
+
 // data is what is stored. A transaction works on a copy of it.
 type data struct {
 	lasted
@@ -48,8 +54,7 @@ type data struct {
 	schedules map[string]*schedule
 	throttles map[storage.Lane]*bucket // of queues and kinds
 	lasts     map[storage.Lane]*last
-	totals    map[storage.Lane]storage.Totals
-	samples   samples
+	tally
 	numbers   map[storage.Lane]int64 // of lanes
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
 	mark      time.Time              // latest that a write was given
@@ -127,7 +132,7 @@ func NewMemory() *Memory {
 		regroups:  regroups{ungrouped: map[string]bool{}},
 		graves:    graves{evicted: map[storage.Lane]int64{}, dropped: map[storage.Lane]int64{}},
 		lasts:     map[storage.Lane]*last{},
-		totals:    map[storage.Lane]storage.Totals{},
+		tally:     tally{totals: map[storage.Lane]storage.Totals{}},
 		numbers:   map[storage.Lane]int64{},
 		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},
