@@ -51,7 +51,7 @@ type Totals struct {
 	// Done to Dead are how many have come to these states.
 	Done, Cancelled, Expired, Dead int64
 	// Failed is how many attempts have failed: a Failure was added to a history by
-	// [OutcomeRetry], [OutcomeCrashed] or [OutcomeDead].
+	// [OutcomeRetry], [OutcomeCrashed] or [OutcomeDead]. A Store that is no Historian may leave it 0.
 	Failed int64
 }
 

@@ -358,8 +358,8 @@ WHERE NOT EXISTS (SELECT 1 FROM main.errand_hold h WHERE h.queue IN ('', l.queue
 AND (h.probe <> 0 OR h.until IS NULL OR h.until > ?1)) GROUP BY of`
 	sqlPutSample = `INSERT OR IGNORE INTO main.errand_sample (at, numbers) VALUES (?1, ?2)`
 	// A sample that is not the first of its hour is deleted after a day.
-	sqlThinSamples = `DELETE FROM main.errand_sample WHERE at < ?1 OR at < ?2 AND EXISTS
-(SELECT 1 FROM main.errand_sample e WHERE e.at < errand_sample.at AND e.at >= errand_sample.at - errand_sample.at % 3600000000)`
+	sqlThinSamples = `DELETE FROM main.errand_sample AS s WHERE at < ?1 OR at < ?2 AND EXISTS
+(SELECT 1 FROM main.errand_sample e WHERE e.at < s.at AND e.at >= s.at - s.at % 3600000000)`
 	sqlShiftSamples = `DELETE FROM main.errand_sample WHERE at > ?1`
 	sqlSamples      = `SELECT at, numbers FROM main.errand_sample WHERE at >=
 COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), ?1) ORDER BY at`

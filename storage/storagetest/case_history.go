@@ -42,7 +42,7 @@ It has the numbers before that call: so what changes from one sample to the next
 At is the start of the SampleEach in which the sample was taken.
 Lanes are sorted by Number; the one without a name, if there is one, is last.
 Scheduled to Dead are how many jobs were in each state.
-OldestDue is that of LaneStats; zero too if a hold keeps the lane.`, func(f *fixture) {
+OldestDue is that of [LaneStats]; zero too if a hold keeps the lane.`, func(f *fixture) {
 		f.historian()
 		at := func(after time.Duration) time.Time { return f.now.Truncate(storage.SampleEach).Add(after) }
 		first, begun := at(0), f.now
@@ -172,7 +172,8 @@ The others are one without a name.`, func(f *fixture) {
 			storage.SampledLane{Lane: usualLane, Total: storage.Totals{Enqueued: 2}, Ready: 2, OldestDue: begun})
 	}},
 
-	{"totals_failed", "Failed is how many attempts have failed: a Failure was added to a history by OutcomeRetry, OutcomeCrashed or OutcomeDead.", func(f *fixture) {
+	{"totals_failed", "Failed is how many attempts have failed: a Failure was added to a history by [OutcomeRetry], [OutcomeCrashed] or [OutcomeDead].", func(f *fixture) {
+		f.historian()
 		for _, o := range []storage.Outcome{
 			storage.OutcomeRetry, storage.OutcomeCrashed, storage.OutcomeDead, storage.OutcomeUnavailable, storage.OutcomeInterrupted, storage.OutcomeSnooze,
 		} {
