@@ -93,7 +93,7 @@ func TestHouse_directions(t *testing.T) {
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage/sqlite"},
 		"metrics":                      {module},
-		"dashboard":                    {module, "internal/indent", "internal/plot", "policy", "topic", "webhook"},
+		"dashboard":                    {module, "internal/indent", "internal/plot", "internal/seconds", "policy", "topic", "webhook"},
 		"internal/indent":              {},
 		"internal/plot":                {"policy"},
 		"gate":                         {module, "internal/clock", "internal/schedule", "golang.org/x/sys/unix", "golang.org/x/sys/windows"},

@@ -123,7 +123,8 @@ func (d *drawing) entry(text, color, how string) {
 	d.longest = max(d.longest, utf8.RuneCountInString(text))
 }
 
-func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d, format, args...) }
+// printf writes into the drawing, which takes all.
+func (d *drawing) printf(format string, args ...any) { _, _ = fmt.Fprintf(d, format, args...) }
 
 func (d *drawing) text(x, y Coord, anchor string, size int, text string) {
 	d.printf(`<text x="%v" y="%v" text-anchor="%s" font-size="%d">%s</text>`+"\n", x, y, anchor, size, escape(text))
