@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -128,6 +129,30 @@ func checkJSON(t *testing.T, h http.Handler, at string, role dashboard.Role) {
 		secret && role < dashboard.Admin || args && role < dashboard.Operator {
 		t.Errorf("%s as JSON: %d %s", at, status, text)
 	}
+	if name := twice(json.NewDecoder(strings.NewReader(text))); name != "" {
+		t.Errorf("%s as JSON: an object has %q twice: %s", at, name, text)
+	}
+}
+
+// twice returns a name that an object in the next value has twice, or "".
+func twice(d *json.Decoder) (name string) {
+	begin, _ := d.Token() // of what is known to be valid
+	if begin != json.Delim('{') && begin != json.Delim('[') {
+		return ""
+	}
+	seen := map[json.Token]bool{}
+	for d.More() {
+		if begin == json.Delim('{') {
+			is, _ := d.Token()
+			if seen[is] {
+				name, _ = is.(string)
+			}
+			seen[is] = true
+		}
+		name = cmp.Or(name, twice(d))
+	}
+	_, _ = d.Token()
+	return name
 }
 
 // All pages that can be reached are there, under any path, and none has what a producer wrote as

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/plot"
 	"github.com/errandq/errand/policy"
 )
 
@@ -21,11 +21,7 @@ const (
 )
 
 // length is a length in a picture.
-type length float64
-
-func (p length) String() string {
-	return strconv.FormatFloat(math.Round(float64(p)*10)/10, 'f', -1, 64)
-}
+type length = plot.Coord
 
 // curveLabel is text at a place of a picture.
 type curveLabel struct {
@@ -83,22 +79,12 @@ func newCurve(name string, p policy.Policy, used int) *curve {
 	if p.Retries == 0 {
 		return c
 	}
-	// All phases before the last, and then a third as many retries again.
-	c.Drawn = min(p.Retries, max(50, (p.Retries-p.MaxDelayRetries)*4/3, used+1))
-	c.addPhases(p)
-	x := func(retry int) length {
-		return curveLeft + length(curveRight-curveLeft)*(length(retry)+0.5)/length(c.Drawn)
-	}
-	_, longest, _ := p.Next(c.Drawn - 1) // delays never fall
-	y := func(d time.Duration) length {
-		return c.Bottom - length(curveTall-8)*length(d)/length(max(longest, 1))
-	}
-	points := min(c.Drawn, mostPoints)
-	for i := range points {
-		retry := i * (c.Drawn - 1) / max(points-1, 1)
-		_, d, _ := p.Next(retry)
-		c.Points += x(retry).String() + "," + y(d).String() + " "
-	}
+	c.Drawn = max(plot.Drawn(p), min(p.Retries, used+1))
+	at := &plot.Scale{Left: curveLeft, Right: curveRight, Height: curveTall - 8, N: c.Drawn}
+	_, at.Longest, _ = p.Next(c.Drawn - 1) // delays never fall
+	c.addPhases(p, at)
+	at.Bottom = c.Bottom
+	c.Points, _ = at.Line(p, mostPoints)
 	for retry := range c.Drawn {
 		if c.Drawn > mostDots && retry != used-1 {
 			continue
@@ -111,22 +97,22 @@ func newCurve(name string, p policy.Policy, used int) *curve {
 		case retry < used:
 			class = "past"
 		}
-		c.Dots = append(c.Dots, curveDot{x(retry), y(d), class, "retry " + itoa(retry+1) + ", " + phase.String() + ": " + delayText(d)})
+		c.Dots = append(c.Dots, curveDot{at.X(retry), at.Y(d), class, "retry " + itoa(retry+1) + ", " + phase.String() + ": " + delayText(d)})
 	}
 	c.Labels = append(c.Labels,
-		curveLabel{curveLeft - 8, c.Bottom, "0", "end"}, curveLabel{curveLeft - 8, y(longest) + 4, delayText(longest), "end"},
-		curveLabel{x(0), c.Bottom + 16, "retry 1", "start"})
+		curveLabel{curveLeft - 8, c.Bottom, "0", "end"}, curveLabel{curveLeft - 8, at.Y(at.Longest) + 4, delayText(at.Longest), "end"},
+		curveLabel{at.X(0), c.Bottom + 16, "retry 1", "start"})
 	if c.Drawn > 1 {
 		c.Labels = append(c.Labels, curveLabel{curveRight, c.Bottom + 16, "retry " + count(c.Drawn), "end"})
 	}
-	if longest > 0 {
-		c.Labels = append(c.Labels, curveLabel{curveLeft - 8, y(longest/2) + 4, delayText(longest / 2), "end"})
+	if half := at.Longest / 2; at.Longest > 0 {
+		c.Labels = append(c.Labels, curveLabel{curveLeft - 8, at.Y(half) + 4, delayText(half), "end"})
 	}
 	return c
 }
 
 // addPhases adds the phases, each with a row of its own above the plot.
-func (c *curve) addPhases(p policy.Policy) {
+func (c *curve) addPhases(p policy.Policy, at *plot.Scale) {
 	first := 0
 	for phase := policy.PhaseImmediate; phase <= policy.PhasePostBackoff; phase++ {
 		n := p.Count(phase)
@@ -139,9 +125,8 @@ func (c *curve) addPhases(p policy.Policy) {
 		_, f.To, _ = p.Next(first + n - 1)
 		f.Least, _ = p.Jitter.Range(phase, f.From)
 		if f.Drawn = first < c.Drawn; f.Drawn {
-			at := func(retry int) length { return curveLeft + length(curveRight-curveLeft)*length(retry)/length(c.Drawn) }
 			c.Top += rowHeight
-			f.X1, f.X2, f.Y = at(first), at(min(first+n, c.Drawn)), c.Top
+			f.X1, f.X2, f.Y = at.Edge(first), at.Edge(min(first+n, c.Drawn)), c.Top
 			text := curveLabel{f.X1, f.Y - 4, phase.String(), "start"}
 			if f.X1 > curveRight-96 {
 				text.X, text.Class = f.X2, "end"

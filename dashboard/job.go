@@ -115,7 +115,7 @@ func job(x *request) (*content, error) {
 	if d.Message != nil {
 		out["message"] = d.Message
 	}
-	return &content{title: "Job " + id.String(), data: d, json: joined{shown, out}}, nil
+	return &content{title: "Job " + id.String(), data: d, json: joined{Of: shown, More: out}}, nil
 }
 
 // placeOf says where a job is in its group, if it waits there.

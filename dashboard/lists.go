@@ -170,7 +170,7 @@ func schedule(x *request) (*content, error) {
 	if info.Args, _, err = x.rawArgs(info.Kind, info.Args); err != nil {
 		return nil, err
 	}
-	return &content{title: "Schedule " + name, data: d, json: joined{info, map[string]any{"queue": d.Queue, "history": append([]errand.Tick{}, d.History...)}}}, nil
+	return &content{title: "Schedule " + name, data: d, json: joined{Of: info, More: map[string]any{"history": append([]errand.Tick{}, d.History...)}}}, nil
 }
 
 // workersData is what the page of the workers shows.

@@ -190,7 +190,7 @@ func topicOf(x *request) (*content, error) {
 	if len(subs) == jobsLimit {
 		d.Next = subs[len(subs)-1].ID
 	}
-	return &content{title: "Topic " + name, data: d, json: joined{d.Topic, map[string]any{"of": subs, "next": d.Next}}}, nil
+	return &content{title: "Topic " + name, data: d, json: joined{Of: d.Topic, More: map[string]any{"of": subs, "next": d.Next}}}, nil
 }
 
 // subscriptionData is what the page of a subscription shows.
@@ -241,7 +241,7 @@ func subscription(x *request) (*content, error) {
 	if d.Effective != nil {
 		out["effective"] = d.Effective
 	}
-	return &content{title: "Subscription " + id, data: d, json: joined{d.Subscription, out}}, nil
+	return &content{title: "Subscription " + id, data: d, json: joined{Of: d.Subscription, More: out}}, nil
 }
 
 // holdsOf returns the holds of a queue, also of single kinds in it.
@@ -392,7 +392,7 @@ func endpoint(x *request) (*content, error) {
 	if err := x.sent(d); err != nil {
 		return nil, err
 	}
-	return &content{title: "Endpoint " + id, data: d, json: joined{d.endpointRow, map[string]any{"deliveries": x.listed(jobsOf(d.Sent)), "holds": append([]errand.HoldState{}, d.Holds...), "causes": append([]errand.Cause{}, d.Causes...)}}}, nil
+	return &content{title: "Endpoint " + id, data: d, json: joined{Of: d.endpointRow, More: map[string]any{"deliveries": x.listed(jobsOf(d.Sent)), "holds": append([]errand.HoldState{}, d.Holds...), "causes": append([]errand.Cause{}, d.Causes...)}}}, nil
 }
 
 // sentLimit is how many deliveries of an endpoint are shown: each costs about five reads.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 )
 
@@ -94,15 +95,18 @@ func (t *tool) showJob(cmd *cobra.Command, args []string, preset string,
 	}
 	id := ids[0]
 	var info queue.JobInfo
-	var message *messageJSON
-	r := &retries{}
+	var more struct {
+		retries
+		Message *messageJSON `json:"message,omitempty"`
+	}
+	r := &more.retries
 	err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
 		if info, err = get(cmd.Context(), q, id); err == nil {
 			r.policy, r.Known, err = q.PolicyOf(cmd.Context(), info)
 			r.now = q.Clock().Now
 		}
 		if err == nil {
-			message, err = messageOf(cmd.Context(), q, &info)
+			more.Message, err = messageOf(cmd.Context(), q, &info)
 		}
 		return err
 	})
@@ -117,9 +121,9 @@ func (t *tool) showJob(cmd *cobra.Command, args []string, preset string,
 		r.policy, r.Known = policy.Document{Retry: &p}, true
 	}
 	r.list(&info)
-	return t.show(jobJSON{info, *r, message}, func(p *printer) {
+	return t.show(seconds.Join(info, &more), func(p *printer) {
 		t.printJob(p, &info, r)
-		message.print(p)
+		more.Message.print(p)
 	})
 }
 

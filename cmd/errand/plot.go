@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -12,14 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/errandq/errand/internal/plot"
 	"github.com/errandq/errand/policy"
 )
-
-// curve is a policy to be drawn.
-type curve struct {
-	name   string
-	policy policy.Policy
-}
 
 func plotCommand(t *tool) *cobra.Command {
 	var profile policy.Profile
@@ -41,13 +35,13 @@ all policies in the chart have the same.`,
 			if limit < 0 {
 				return fmt.Errorf("--limit %d: must be at least 0", limit)
 			}
-			var curves []curve
+			var curves []plot.Curve
 			for _, arg := range append(args, compare...) {
 				p, err := readPolicy(cmd.InOrStdin(), arg, profile)
 				if err != nil {
 					return err
 				}
-				curves = append(curves, curve{strings.TrimSuffix(filepath.Base(arg), ".json"), p})
+				curves = append(curves, plot.Curve{Name: strings.TrimSuffix(filepath.Base(arg), ".json"), Policy: p})
 			}
 			if functions {
 				curves = withFunctions(curves)
@@ -62,12 +56,7 @@ all policies in the chart have the same.`,
 			if file == "" {
 				return c.text(t.out)
 			}
-			// Drawn in full before the file, which may hold an older chart, is opened.
-			var svg bytes.Buffer
-			if err := c.svg(&svg); err != nil {
-				return err
-			}
-			return os.WriteFile(file, svg.Bytes(), 0o666)
+			return os.WriteFile(file, c.SVG(), 0o666)
 		},
 	}
 	profileFlag(cmd, &profile, policy.ProfileQueue)
@@ -79,15 +68,15 @@ all policies in the chart have the same.`,
 }
 
 // withFunctions returns each curve with each backoff function of the SNS format.
-func withFunctions(curves []curve) []curve {
-	var all []curve
+func withFunctions(curves []plot.Curve) []plot.Curve {
+	var all []plot.Curve
 	for _, c := range curves {
 		for b := policy.Linear; b <= policy.Exponential; b++ {
-			one := curve{b.String(), c.policy}
+			one := plot.Curve{Name: b.String(), Policy: c.Policy}
 			if len(curves) > 1 {
-				one.name = c.name + ", " + one.name
+				one.Name = c.Name + ", " + one.Name
 			}
-			one.policy.Backoff = b
+			one.Policy.Backoff = b
 			all = append(all, one)
 		}
 	}
@@ -95,88 +84,48 @@ func withFunctions(curves []curve) []curve {
 }
 
 // chart is a chart to be drawn, as text or as SVG.
-type chart struct {
-	curves []curve
-	title  string
-	// phases are the shaded ranges: those of all curves, or none if they
-	// differ.
-	phases []span
-	// n is how many retries are drawn.
-	n int
-	// unit is the unit of the axis of delays.
-	unit     time.Duration
-	unitName string
-}
+type chart struct{ plot.Chart }
 
-// span is a phase, from its first retry to its last. The last may be beyond the
-// chart.
-type span struct {
-	phase       policy.Phase
-	first, last int
-}
-
-func newChart(curves []curve, limit int) (*chart, error) {
-	c := &chart{curves: curves}
-	longest, maxDelay := 0, time.Duration(0)
+func newChart(curves []plot.Curve, limit int) (*chart, error) {
+	c := &chart{plot.Chart{Curves: curves}}
+	longest := 0
 	for _, one := range curves {
-		p := one.policy
+		p := one.Policy
 		longest = max(longest, p.Retries)
-		// All phases before the last, and then a third as many retries again.
-		c.n = max(c.n, min(p.Retries, max(50, (p.Retries-p.MaxDelayRetries)*4/3)))
+		c.N = max(c.N, plot.Drawn(p))
 	}
 	if limit > 0 {
-		c.n = min(limit, longest)
+		c.N = min(limit, longest)
 	}
-	if c.n == 0 {
+	if c.N == 0 {
 		return nil, fmt.Errorf("there is nothing to draw: no retries")
 	}
-	for _, one := range curves {
-		// Delays never fall, so that the last one drawn is the longest.
-		_, d, _ := one.policy.Next(min(c.n, one.policy.Retries) - 1)
-		maxDelay = max(maxDelay, d)
-	}
-	c.unit, c.unitName = unit(maxDelay)
-	c.phases = spans(curves[0].policy, c.n)
+	c.Unit, c.UnitName = unit(c.Longest())
+	c.Phases = plot.Spans(curves[0].Policy, c.N)
 	for _, one := range curves[1:] {
-		if !slices.Equal(spans(one.policy, c.n), c.phases) {
-			c.phases = nil
+		if !slices.Equal(plot.Spans(one.Policy, c.N), c.Phases) {
+			c.Phases = nil
 			break
 		}
 	}
 	if len(curves) == 1 {
-		c.title = fmt.Sprintf("%s: %s", curves[0].name, inAll(curves[0].policy))
+		c.Title = fmt.Sprintf("%s: %s", curves[0].Name, inAll(curves[0].Policy))
 	} else {
-		c.title = fmt.Sprintf("%d policies: %d retries", len(curves), longest)
+		c.Title = fmt.Sprintf("%d policies: %d retries", len(curves), longest)
 	}
-	if c.n < longest {
-		c.title += fmt.Sprintf(", the first %d drawn", c.n)
+	if c.N < longest {
+		c.Title += fmt.Sprintf(", the first %d drawn", c.N)
 	}
 	return c, nil
 }
 
-// delays returns the delays of a curve, in the unit of the chart, with what
-// jitter makes of them at the shortest.
-func (c *chart) delays(p policy.Policy) (nominal, shortest []float64) {
+// delays returns the delays of a policy, in the unit of the chart.
+func (c *chart) delays(p policy.Policy) (all []float64) {
 	for step := range p.All() {
-		if step.Retry == c.n {
+		if step.Retry == c.N {
 			break
 		}
-		from, _ := p.Jitter.Range(step.Phase, step.Delay)
-		nominal = append(nominal, float64(step.Delay)/float64(c.unit))
-		shortest = append(shortest, float64(from)/float64(c.unit))
-	}
-	return nominal, shortest
-}
-
-// spans returns the phases of p that begin among its first n retries.
-func spans(p policy.Policy, n int) []span {
-	var all []span
-	first := 0
-	for phase := policy.PhaseImmediate; phase <= policy.PhasePostBackoff && first < n; phase++ {
-		if k := p.Count(phase); k > 0 {
-			all = append(all, span{phase, first, first + k - 1})
-			first += k
-		}
+		all = append(all, float64(step.Delay)/float64(c.Unit))
 	}
 	return all
 }

@@ -45,7 +45,7 @@ quick however many jobs there are.`,
 				Lanes []laneJSON        `json:"lanes"`
 				Holds []queue.HoldState `json:"holds"`
 
-				Settings []settingsJSON `json:"settings"`
+				Settings []setting `json:"settings"`
 			}
 			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
 				var errHolds, errSettings error

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 )
 
@@ -142,18 +143,21 @@ func (o *scheduleFlags) run(ctx context.Context, t *tool) error {
 	if err != nil {
 		return err
 	}
-	result := "added"
-	var fields []string
+	became := struct {
+		Result  string   `json:"result"`
+		Changed []string `json:"changed,omitempty"`
+	}{Result: "added"}
 	if found {
-		result = "as it was"
+		became.Result = "as it was"
 		was.Next, was.LastTick, was.LastJob = is.Next, is.LastTick, is.LastJob
-		if fields = differing(reflect.ValueOf(was), reflect.ValueOf(is)); len(fields) > 0 {
-			result = "changed"
+		if became.Changed = differing(reflect.ValueOf(was), reflect.ValueOf(is)); len(became.Changed) > 0 {
+			became.Result = "changed"
 		}
 	}
-	return t.show(scheduleJSON{ScheduleInfo: is, Queue: is.Options.Queue, Result: result, Changed: fields}, func(p *printer) {
-		if len(fields) > 0 {
-			result += " (" + strings.Join(fields, ", ") + ")"
+	return t.show(seconds.Join(is, became), func(p *printer) {
+		result := became.Result
+		if len(became.Changed) > 0 {
+			result += " (" + strings.Join(became.Changed, ", ") + ")"
 		}
 		next := "paused"
 		if !is.Paused {

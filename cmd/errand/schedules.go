@@ -18,18 +18,6 @@ paused, resumed, and fired once more.`,
 		schedulesListCommand(t), scheduleShowCommand(t), scheduleAddCommand(t), scheduleRemoveCommand(t), schedulePauseCommand(t), scheduleResumeCommand(t), scheduleRunCommand(t))
 }
 
-// scheduleJSON is a schedule with its queue and what became of its last ticks, or of it.
-type scheduleJSON struct {
-	queue.ScheduleInfo
-	Queue   string       `json:"queue"`
-	History []queue.Tick `json:"history,omitempty"`
-	Result  string       `json:"result,omitempty"`
-	Changed []string     `json:"changed,omitempty"`
-}
-
-// MarshalJSON writes durations in seconds.
-func (s scheduleJSON) MarshalJSON() ([]byte, error) { return seconds.Marshal(s) }
-
 func schedulesListCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls FILE",
@@ -84,31 +72,31 @@ func scheduleShowCommand(t *tool) *cobra.Command {
 		Example: "  errand schedules show jobs.db nightly",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var s scheduleJSON
-			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
-				info, err := q.Schedules().Get(cmd.Context(), args[1])
-				if err != nil {
-					return err
+			var s queue.ScheduleInfo
+			var past struct {
+				History []queue.Tick `json:"history,omitempty"`
+			}
+			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
+				if s, err = q.Schedules().Get(cmd.Context(), args[1]); err == nil {
+					past.History, err = q.Schedules().History(cmd.Context(), args[1])
 				}
-				s.ScheduleInfo, s.Queue = info, info.Options.Queue
-				s.History, err = q.Schedules().History(cmd.Context(), args[1])
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			return t.show(s, func(p *printer) { t.printSchedule(p, &s) })
+			return t.show(seconds.Join(s, past), func(p *printer) { t.printSchedule(p, &s, past.History) })
 		},
 	}
 	completeArgs(cmd, schedulesOf)
 	return cmd
 }
 
-func (t *tool) printSchedule(p *printer, s *scheduleJSON) {
+func (t *tool) printSchedule(p *printer, s *queue.ScheduleInfo, history []queue.Tick) {
 	field := func(name, value string) { p.printf("%-8s %s\n", name, value) }
 	field("name", safe(s.Name))
 	field("spec", safe(s.Spec)+" in "+safe(s.Zone))
-	field("jobs", fmt.Sprintf("kind %s in queue %s, args %s", safe(s.Kind), safe(s.Queue), jsonText(s.Args)))
+	field("jobs", fmt.Sprintf("kind %s in queue %s, args %s", safe(s.Kind), safe(s.Options.Queue), jsonText(s.Args)))
 	field("missed", string(s.Missed))
 	field("overlap", string(s.Overlap))
 	if s.Jitter > 0 {
@@ -120,12 +108,12 @@ func (t *tool) printSchedule(p *printer, s *scheduleJSON) {
 	for _, next := range s.Next {
 		field("next", next.Format("2006-01-02 15:04:05 MST"))
 	}
-	if len(s.History) == 0 {
+	if len(history) == 0 {
 		return
 	}
 	p.printf("\n")
 	list := table{head: []string{"TICK", " TICKS", "BECAME", "JOB"}}
-	for _, h := range s.History {
+	for _, h := range history {
 		job := "-"
 		if !h.Job.IsZero() {
 			job = h.Job.String()

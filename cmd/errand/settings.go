@@ -88,7 +88,7 @@ A worker of a program may set the same when it starts.`,
 			if s == (queue.Settings{}) {
 				return errors.New("nothing to set: name at least one setting, such as --max-jobs; errand help queues set lists them")
 			}
-			var all []settingsJSON
+			var all []setting
 			err := t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
 				if err := q.Configure(cmd.Context(), lane, s); err != nil {
 					return err
@@ -193,18 +193,18 @@ func buriedFlags(f *pflag.FlagSet) func(*queue.Settings) error {
 }
 
 // buriedCells shows the dead letters of settings.
-func buriedCells(s *settingsJSON) []cell {
-	if s.MaxDead == nil && s.WhenDeadFull == nil {
-		return []cell{number(s.Dead), text("-"), text("-"), number(s.DeadEvicted)}
+func buriedCells(s *setting) []cell {
+	if s.Of.MaxDead == nil && s.Of.WhenDeadFull == nil {
+		return []cell{number(s.More.Dead), text("-"), text("-"), number(s.More.DeadEvicted)}
 	}
 	most, full := "-", queue.KeepDead
-	if s.MaxDead != nil {
-		most = strconv.Itoa(*s.MaxDead)
+	if s.Of.MaxDead != nil {
+		most = strconv.Itoa(*s.Of.MaxDead)
 	}
-	if s.WhenDeadFull != nil {
-		full = *s.WhenDeadFull
+	if s.Of.WhenDeadFull != nil {
+		full = *s.Of.WhenDeadFull
 	}
-	return []cell{number(s.Dead), text(most), text(full.String()), number(s.DeadEvicted)}
+	return []cell{number(s.More.Dead), text(most), text(full.String()), number(s.More.DeadEvicted)}
 }
 
 // freeText shows the free space of settings.
@@ -234,104 +234,98 @@ func windowsText(s *queue.Settings) string {
 	return cmp.Or(strings.Join(all, ", "), "-")
 }
 
-// settingsJSON are the settings of a queue, a kind, both, or the whole file, with how
-// much of its caps is in use.
-type settingsJSON struct {
-	queue.LaneSettings
-	queue.CapUse
-}
-
-// MarshalJSON writes durations in seconds.
-func (s settingsJSON) MarshalJSON() ([]byte, error) { return seconds.Marshal(s) }
+// setting are the settings of a queue, a kind, both, or the whole file, with how much of
+// its caps is in use.
+type setting = seconds.Joined[queue.LaneSettings, queue.CapUse]
 
 // settings returns all settings.
-func settings(ctx context.Context, q *queue.Queue) ([]settingsJSON, error) {
+func settings(ctx context.Context, q *queue.Queue) ([]setting, error) {
 	all, err := q.Settings(ctx)
-	out := []settingsJSON{}
+	out := []setting{}
 	if err != nil || len(all) == 0 {
 		return out, err
 	}
 	stats, err := q.Stats(ctx)
 	for _, l := range all {
-		out = append(out, settingsJSON{l, l.CapUse(stats)})
+		out = append(out, seconds.Join(l, l.CapUse(stats)))
 	}
 	return out, err
 }
 
-func (t *tool) printSettings(p *printer, all []settingsJSON) {
+func (t *tool) printSettings(p *printer, all []setting) {
 	if len(all) == 0 {
 		p.printf("nothing is set\n")
 		return
 	}
 	list := table{head: []string{"SET FOR QUEUE", "KIND", " WAITING", " MAX JOBS", " BYTES", " MAX BYTES", "WHEN FULL", " EVICTED", "RETENTION"}}
-	groups := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.GroupLimit != nil || s.DeadHead != nil })
+	groups := slices.ContainsFunc(all, func(s setting) bool { return s.Of.GroupLimit != nil || s.Of.DeadHead != nil })
 	if groups {
 		list.head = append(list.head, " GROUP LIMIT", "DEAD HEAD")
 	}
-	windows := slices.ContainsFunc(all, func(s settingsJSON) bool { return windowsText(&s.Settings) != "-" })
+	windows := slices.ContainsFunc(all, func(s setting) bool { return windowsText(&s.Of.Settings) != "-" })
 	if windows {
 		list.head = append(list.head, "WINDOWS")
 	}
-	orders := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.Order != nil || s.Aging != nil })
+	orders := slices.ContainsFunc(all, func(s setting) bool { return s.Of.Order != nil || s.Of.Aging != nil })
 	if orders {
 		list.head = append(list.head, "ORDER", "AGING")
 	}
-	starts := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.Starts != nil })
+	starts := slices.ContainsFunc(all, func(s setting) bool { return s.Of.Starts != nil })
 	if starts {
 		list.head = append(list.head, "STARTS")
 	}
-	free := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.MinFree != nil })
+	free := slices.ContainsFunc(all, func(s setting) bool { return s.Of.MinFree != nil })
 	if free {
 		list.head = append(list.head, "MIN FREE")
 	}
-	buried := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.MaxDead != nil || s.WhenDeadFull != nil })
+	buried := slices.ContainsFunc(all, func(s setting) bool { return s.Of.MaxDead != nil || s.Of.WhenDeadFull != nil })
 	if buried {
 		list.head = append(list.head, " DEAD", " MAX DEAD", "WHEN DEAD FULL", " DEAD EVICTED")
 	}
 	for i := range all {
 		s := &all[i]
 		most, bytes, full, keep := "-", "-", "-", "-"
-		if s.MaxJobs != nil {
-			most = strconv.Itoa(*s.MaxJobs)
+		if s.Of.MaxJobs != nil {
+			most = strconv.Itoa(*s.Of.MaxJobs)
 		}
-		if s.MaxBytes != nil {
-			bytes = strconv.FormatInt(*s.MaxBytes, 10)
+		if s.Of.MaxBytes != nil {
+			bytes = strconv.FormatInt(*s.Of.MaxBytes, 10)
 		}
 		switch {
-		case s.WhenFull != nil:
-			full = s.WhenFull.String()
-		case s.MaxJobs != nil || s.MaxBytes != nil:
+		case s.Of.WhenFull != nil:
+			full = s.Of.WhenFull.String()
+		case s.Of.MaxJobs != nil || s.Of.MaxBytes != nil:
 			full = queue.Refuse.String()
 		}
-		if s.Retention != nil {
-			if keep = s.Retention.String(); *s.Retention < 0 {
+		if s.Of.Retention != nil {
+			if keep = s.Of.Retention.String(); *s.Of.Retention < 0 {
 				keep = "none"
 			}
 		}
 		cells := []cell{
-			text(cmp.Or(s.Queue, "(all)")), text(cmp.Or(s.Kind, "(all)")), number(s.Jobs), text(most), number(s.Bytes), text(bytes), text(full), number(s.Evicted), text(keep),
+			text(cmp.Or(s.Of.Queue, "(all)")), text(cmp.Or(s.Of.Kind, "(all)")), number(s.More.Jobs), text(most), number(s.More.Bytes), text(bytes), text(full), number(s.More.Evicted), text(keep),
 		}
 		if groups {
 			members, dead := "-", "-"
-			if s.GroupLimit != nil {
-				members = strconv.Itoa(*s.GroupLimit)
+			if s.Of.GroupLimit != nil {
+				members = strconv.Itoa(*s.Of.GroupLimit)
 			}
-			if s.DeadHead != nil {
-				dead = s.DeadHead.String()
+			if s.Of.DeadHead != nil {
+				dead = s.Of.DeadHead.String()
 			}
 			cells = append(cells, text(members), text(dead))
 		}
 		if windows {
-			cells = append(cells, text(windowsText(&s.Settings)))
+			cells = append(cells, text(windowsText(&s.Of.Settings)))
 		}
 		if orders {
-			cells = append(cells, orderCells(&s.Settings)...)
+			cells = append(cells, orderCells(&s.Of.Settings)...)
 		}
 		if starts {
-			cells = append(cells, text(startsText(&s.Settings)))
+			cells = append(cells, text(startsText(&s.Of.Settings)))
 		}
 		if free {
-			cells = append(cells, text(freeText(&s.Settings)))
+			cells = append(cells, text(freeText(&s.Of.Settings)))
 		}
 		if buried {
 			cells = append(cells, buriedCells(s)...)

@@ -83,10 +83,9 @@ program that sends must have a URL for that.`,
 			if err := f.set(cmd, &s); err != nil {
 				return err
 			}
-			var out subscriptionJSON
-			err := t.writingTopics(cmd.Context(), args[0], func(topics *topic.Topics) error {
-				added, err := topics.Subscribe(cmd.Context(), s)
-				out = subscriptionOf(&added)
+			var out topic.Subscription
+			err := t.writingTopics(cmd.Context(), args[0], func(topics *topic.Topics) (err error) {
+				out, err = topics.Subscribe(cmd.Context(), s)
 				return err
 			})
 			if err != nil {
@@ -136,7 +135,7 @@ that are published later; the policy and --raw also for waiting deliveries to en
 			if err != nil {
 				return err
 			}
-			var out subscriptionJSON
+			var out topic.Subscription
 			err = t.writingTopics(cmd.Context(), args[0], func(topics *topic.Topics) error {
 				s, err := topics.Subscription(cmd.Context(), args[1])
 				if err != nil {
@@ -146,8 +145,7 @@ that are published later; the policy and --raw also for waiting deliveries to en
 				if err := f.set(cmd, &s); err != nil {
 					return err
 				}
-				s, err = topics.UpdateSubscription(cmd.Context(), s)
-				out = subscriptionOf(&s)
+				out, err = topics.UpdateSubscription(cmd.Context(), s)
 				return err
 			})
 			if err != nil {

@@ -40,13 +40,11 @@ func subscriptionVerb(t *tool, cmd *cobra.Command, do func(cmd *cobra.Command, t
 	cmd.Args = cobra.ExactArgs(2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var said string
-		var out subscriptionJSON
+		var out topic.Subscription
 		err := t.writingTopics(cmd.Context(), args[0], func(topics *topic.Topics) (err error) {
-			if said, err = do(cmd, topics, args[1]); err != nil {
-				return err
+			if said, err = do(cmd, topics, args[1]); err == nil {
+				out, err = topics.Subscription(cmd.Context(), args[1])
 			}
-			s, err := topics.Subscription(cmd.Context(), args[1])
-			out = subscriptionOf(&s)
 			return err
 		})
 		if err != nil {

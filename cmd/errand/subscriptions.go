@@ -44,27 +44,16 @@ func subscriptionsOf(ctx context.Context, q *queue.Queue) (ids []string, err err
 	return ids, err
 }
 
-// subscriptionJSON is a subscription.
-type subscriptionJSON struct {
-	topic.Subscription
-}
-
-func subscriptionOf(s *topic.Subscription) subscriptionJSON {
-	out := subscriptionJSON{*s}
-	out.CreatedAt, out.UpdatedAt = s.CreatedAt.UTC(), s.UpdatedAt.UTC()
-	return out
-}
-
-// to says where messages go.
-func (s *subscriptionJSON) to() string {
+// receiverOf says where the messages of a subscription go.
+func receiverOf(s *topic.Subscription) string {
 	if s.Endpoint != "" {
 		return "endpoint " + s.Endpoint
 	}
 	return fmt.Sprintf("kind %s in queue %s", s.Kind, s.Queue)
 }
 
-// form says how they look there.
-func (s *subscriptionJSON) form() string {
+// formOf says how they look there.
+func formOf(s *topic.Subscription) string {
 	form := "envelope"
 	switch {
 	case s.SNS && s.Raw:
@@ -77,8 +66,8 @@ func (s *subscriptionJSON) form() string {
 	return form
 }
 
-// filters shows the filter policy.
-func (s *subscriptionJSON) filters() string {
+// filterOf shows the filter policy.
+func filterOf(s *topic.Subscription) string {
 	if len(s.Filter) == 0 {
 		return "-"
 	}
@@ -97,27 +86,27 @@ func subscriptionsListCommand(t *tool) *cobra.Command {
 			if len(args) > 1 {
 				of = args[1]
 			}
-			var all []subscriptionJSON
+			var all []topic.Subscription
 			err := t.readingTopics(cmd.Context(), args[0], func(topics *topic.Topics) error {
-				all = []subscriptionJSON{}
+				all = []topic.Subscription{}
 				if of != "" {
 					if _, err := topics.Topic(cmd.Context(), of); err != nil {
 						return err
 					}
 				}
-				return eachSubscription(cmd.Context(), topics, of, func(s *topic.Subscription) { all = append(all, subscriptionOf(s)) })
+				return eachSubscription(cmd.Context(), topics, of, func(s *topic.Subscription) { all = append(all, *s) })
 			})
 			if err != nil {
 				return err
 			}
-			return t.show(map[string][]subscriptionJSON{"subscriptions": all}, func(p *printer) { t.printSubscriptions(p, all) })
+			return t.show(map[string][]topic.Subscription{"subscriptions": all}, func(p *printer) { t.printSubscriptions(p, all) })
 		},
 	}
 	completeArgs(cmd, topicsOf)
 	return cmd
 }
 
-func (t *tool) printSubscriptions(p *printer, all []subscriptionJSON) {
+func (t *tool) printSubscriptions(p *printer, all []topic.Subscription) {
 	if len(all) == 0 {
 		p.printf("no subscriptions\n")
 		return
@@ -129,7 +118,7 @@ func (t *tool) printSubscriptions(p *printer, all []subscriptionJSON) {
 		if s.State != topic.Confirmed {
 			state = state.in(yellow)
 		}
-		list.add(text(s.ID), text(s.Topic), state, text(s.to()), text(s.form()), text(s.filters()))
+		list.add(text(s.ID), text(s.Topic), state, text(receiverOf(s)), text(formOf(s)), text(filterOf(s)))
 	}
 	list.print(p, t.out)
 }
@@ -142,10 +131,9 @@ func subscriptionShowCommand(t *tool) *cobra.Command {
 		Example: "  errand subscriptions show shop.db paid-local",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var s subscriptionJSON
-			err := t.readingTopics(cmd.Context(), args[0], func(topics *topic.Topics) error {
-				found, err := topics.Subscription(cmd.Context(), args[1])
-				s = subscriptionOf(&found)
+			var s topic.Subscription
+			err := t.readingTopics(cmd.Context(), args[0], func(topics *topic.Topics) (err error) {
+				s, err = topics.Subscription(cmd.Context(), args[1])
 				return err
 			})
 			if err != nil {
@@ -158,12 +146,12 @@ func subscriptionShowCommand(t *tool) *cobra.Command {
 	return cmd
 }
 
-func printSubscription(p *printer, s *subscriptionJSON) {
+func printSubscription(p *printer, s *topic.Subscription) {
 	p.field("id", s.ID)
 	p.field("topic", s.Topic)
 	p.field("state", string(s.State))
-	p.field("to", s.to())
-	p.field("form", s.form())
+	p.field("to", receiverOf(s))
+	p.field("form", formOf(s))
 	if len(s.Filter) > 0 {
 		p.field("filter", s.FilterScope.String()+" "+string(s.Filter))
 	}

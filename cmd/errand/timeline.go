@@ -12,7 +12,6 @@ import (
 	"time"
 
 	queue "github.com/errandq/errand"
-	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 )
 
@@ -27,16 +26,6 @@ type retries struct {
 	policy policy.Document
 	now    time.Time // on the queue's clock
 }
-
-// jobJSON is a job with the retries that it still has, and the message that it delivers.
-type jobJSON struct {
-	queue.JobInfo
-	retries
-	Message *messageJSON `json:"message,omitempty"`
-}
-
-// MarshalJSON writes durations in seconds.
-func (j jobJSON) MarshalJSON() ([]byte, error) { return seconds.Marshal(j) }
 
 // list lists the next retries of a job that has not ended, if its policy is known.
 func (r *retries) list(j *queue.JobInfo) {

@@ -73,15 +73,6 @@ func topicsOf(ctx context.Context, q *queue.Queue) (names []string, err error) {
 	return names, err
 }
 
-// topicJSON is a topic with its subscriptions.
-type topicJSON struct {
-	topic.Topic
-	Of []subscriptionJSON `json:"of,omitempty"`
-}
-
-// MarshalJSON writes durations in seconds.
-func (p topicJSON) MarshalJSON() ([]byte, error) { return seconds.Marshal(p) }
-
 func topicsListCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls FILE",
@@ -156,28 +147,31 @@ func topicShowCommand(t *tool) *cobra.Command {
 		Example: "  errand topics show shop.db invoice.paid",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var of topicJSON
-			err := t.readingTopics(cmd.Context(), args[0], func(topics *topic.Topics) error {
-				p, err := topics.Topic(cmd.Context(), args[1])
-				if err != nil {
+			var of topic.Topic
+			var subs struct {
+				Of []topic.Subscription `json:"of,omitempty"`
+			}
+			err := t.readingTopics(cmd.Context(), args[0], func(topics *topic.Topics) (err error) {
+				subs.Of = nil
+				if of, err = topics.Topic(cmd.Context(), args[1]); err != nil {
 					return err
 				}
-				of.Topic = p
-				return eachSubscription(cmd.Context(), topics, p.Name, func(s *topic.Subscription) {
-					of.Of = append(of.Of, subscriptionOf(s))
-				})
+				return eachSubscription(cmd.Context(), topics, of.Name, func(s *topic.Subscription) { subs.Of = append(subs.Of, *s) })
 			})
 			if err != nil {
 				return err
 			}
-			return t.show(of, func(p *printer) { t.printTopic(p, &of) })
+			return t.show(seconds.Join(of, subs), func(p *printer) {
+				printTopic(p, &of)
+				t.printSubscriptions(p, subs.Of)
+			})
 		},
 	}
 	completeArgs(cmd, topicsOf)
 	return cmd
 }
 
-func (t *tool) printTopic(p *printer, of *topicJSON) {
+func printTopic(p *printer, of *topic.Topic) {
 	p.field("name", of.Name)
 	if of.Ordered {
 		p.field("order", "messages of a group one after the other")
@@ -193,7 +187,6 @@ func (t *tool) printTopic(p *printer, of *topicJSON) {
 	}
 	p.field("created", when(of.CreatedAt))
 	p.printf("\n")
-	t.printSubscriptions(p, of.Of)
 }
 
 // topicFlags are the flags that say what a topic is.

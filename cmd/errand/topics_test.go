@@ -101,9 +101,9 @@ orders        yes      -                     0  -
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	type shown struct {
-		Keep   float64            `json:"keep_s"`
-		Policy json.RawMessage    `json:"policy"`
-		Of     []subscriptionJSON `json:"of"`
+		Keep   float64              `json:"keep_s"`
+		Policy json.RawMessage      `json:"policy"`
+		Of     []topic.Subscription `json:"of"`
 	}
 	get := func() (of shown) {
 		t.Helper()
@@ -187,7 +187,7 @@ func TestTopics_Publish(t *testing.T) {
 func TestSubscriptions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.db")
 	shop(t, path, receiver(t))
-	get := func(id string) (s subscriptionJSON) {
+	get := func(id string) (s topic.Subscription) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(succeed(t, "subscriptions", "show", path, id, "--json")), &s); err != nil {
 			t.Fatal(err)

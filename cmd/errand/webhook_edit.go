@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/webhook"
 )
@@ -169,12 +170,6 @@ func printNewSecret(p *printer, shown string) {
 	}
 }
 
-// madeJSON is an endpoint that was made or changed, with a secret that is shown once.
-type madeJSON struct {
-	webhook.Endpoint
-	Secret string `json:"secret,omitempty"`
-}
-
 func webhookAddCommand(t *tool) *cobra.Command {
 	var e webhook.Endpoint
 	var f endpointFlags
@@ -209,21 +204,24 @@ better in a --header-file for the same reason.`,
 			if err != nil {
 				return err
 			}
-			var made madeJSON
+			var made webhook.Endpoint
 			err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) error {
 				return t.hooks(q, o, func(h *webhook.Webhooks) error {
 					added, _, err := h.Create(cmd.Context(), e, secret)
 					if errors.Is(err, queue.ErrStale) {
 						err = fmt.Errorf("endpoint %q is there already: errand webhooks update changes it", e.ID)
 					}
-					made = madeJSON{withoutTokens(added), shown}
+					made = withoutTokens(added)
 					return err
 				})
 			})
 			if err != nil {
 				return err
 			}
-			return t.show(made, func(p *printer) {
+			return t.show(struct {
+				webhook.Endpoint
+				Secret string `json:"secret,omitempty"` // shown once
+			}{made, shown}, func(p *printer) {
 				p.printf("%s: added\n", safe(made.ID))
 				printNewSecret(p, shown)
 			})
@@ -283,7 +281,7 @@ headers.`,
 			if err != nil {
 				return err
 			}
-			var changed madeJSON
+			var changed webhook.Endpoint
 			err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) error {
 				return t.hooks(q, o, func(h *webhook.Webhooks) error {
 					e, err := h.Endpoint(cmd.Context(), args[1])
@@ -298,7 +296,7 @@ headers.`,
 						return err
 					}
 					e, err = h.Update(cmd.Context(), e)
-					changed = madeJSON{Endpoint: withoutTokens(e)}
+					changed = withoutTokens(e)
 					return err
 				})
 			})
@@ -344,10 +342,10 @@ that the receiver can change in that time.
 				return err
 			}
 			return t.show(struct {
-				ID      string  `json:"id"`
-				Secret  string  `json:"secret,omitempty"`
-				Overlap float64 `json:"overlap_s"`
-			}{args[1], shown, overlap.Seconds()}, func(p *printer) {
+				ID      string           `json:"id"`
+				Secret  string           `json:"secret,omitempty"`
+				Overlap seconds.Duration `json:"overlap_s"`
+			}{args[1], shown, seconds.Duration(overlap)}, func(p *printer) {
 				p.printf("%s: the secret is replaced", safe(args[1]))
 				if overlap > 0 {
 					p.printf("; the one before it signs too for %s", lasting(overlap))

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/webhook"
 )
 
@@ -203,12 +204,12 @@ URLs of http and special addresses must be accepted by --allow-http and --allow.
 // showAnswer shows what came back of a test.
 func (t *tool) showAnswer(id string, a *webhook.Answer, went error) error {
 	out := struct {
-		ID      string  `json:"id"`
-		Status  int     `json:"status,omitempty"`
-		Latency float64 `json:"latency_s"`
-		Answer  string  `json:"answer,omitempty"`
-		Error   string  `json:"error,omitempty"`
-	}{id, a.Status, a.Latency.Seconds(), a.Text, ""}
+		ID      string           `json:"id"`
+		Status  int              `json:"status,omitempty"`
+		Latency seconds.Duration `json:"latency_s"`
+		Answer  string           `json:"answer,omitempty"`
+		Error   string           `json:"error,omitempty"`
+	}{id, a.Status, seconds.Duration(a.Latency), a.Text, ""}
 	if went != nil {
 		out.Error = went.Error()
 	}

@@ -94,9 +94,10 @@ func TestHouse_directions(t *testing.T) {
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage/sqlite"},
 		"metrics":                      {module},
-		"dashboard":                    {module, "internal/indent", "internal/perminute", "policy", "topic", "webhook"},
+		"dashboard":                    {module, "internal/indent", "internal/perminute", "internal/plot", "internal/seconds", "policy", "topic", "webhook"},
 		"internal/perminute":           {},
 		"internal/indent":              {},
+		"internal/plot":                {"policy"},
 		"gate":                         {module, "internal/clock", "internal/schedule", "golang.org/x/sys/unix", "golang.org/x/sys/windows"},
 		"webhook":                      {module, "gate", "internal/door", "internal/remember", "internal/seconds", "policy", "policy/policyhttp", "storage"},
 		// other modules of stores are a matter of the test above

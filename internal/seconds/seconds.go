@@ -5,7 +5,8 @@
 //	func (v *T) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, v) }
 //
 // Package encoding/json takes a duration for a number of nanoseconds, and has no tag that
-// says otherwise.
+// says otherwise. A field of type [Duration] needs no methods, and [Joined] adds fields to a struct that
+// has them.
 package seconds
 
 import (
@@ -30,10 +31,15 @@ func Marshal(v any) ([]byte, error) {
 	for i, f := range t.fields {
 		to.Field(i).Set(from.FieldByIndex(f).Convert(t.of.Field(i).Type))
 	}
+	return JSON(to.Interface())
+}
+
+// JSON returns the JSON of a value, in which <, > and & are as they are.
+func JSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(to.Interface())
+	err := e.Encode(v)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
@@ -101,17 +107,18 @@ var (
 func numbered(t reflect.Type) reflect.Type {
 	switch t {
 	case duration:
-		return reflect.TypeFor[number]()
+		return reflect.TypeFor[Duration]()
 	case pointer:
-		return reflect.TypeFor[*number]()
+		return reflect.TypeFor[*Duration]()
 	}
 	return t
 }
 
-// number is a duration that JSON has in seconds.
-type number time.Duration
+// Duration is a duration that JSON has in seconds, exactly.
+type Duration time.Duration
 
-func (n number) MarshalJSON() ([]byte, error) {
+// MarshalJSON implements [json.Marshaler].
+func (n Duration) MarshalJSON() ([]byte, error) {
 	sign, ns := "", uint64(n)
 	if n < 0 {
 		sign, ns = "-", -ns
@@ -120,12 +127,14 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return bytes.TrimSuffix(bytes.TrimRight(b, "0"), []byte(".")), nil
 }
 
-func (n *number) UnmarshalJSON(data []byte) error {
+// UnmarshalJSON implements [json.Unmarshaler]. It takes fractions and exponents, and leaves the duration as
+// it is for null.
+func (n *Duration) UnmarshalJSON(data []byte) error {
 	if bytes.Equal(data, []byte("null")) {
 		return nil
 	}
 	if d, err := time.ParseDuration(string(data) + "s"); err == nil { // exactly
-		*n = number(d)
+		*n = Duration(d)
 		return nil
 	}
 	var s float64
@@ -136,6 +145,33 @@ func (n *number) UnmarshalJSON(data []byte) error {
 	if math.Abs(ns) >= math.MaxInt64 {
 		return fmt.Errorf("%s seconds: must be less than 292 years", data)
 	}
-	*n = number(ns)
+	*n = Duration(ns)
 	return nil
+}
+
+// Joined is one object in JSON: the members of Of, and then those of More. Each is written by its own
+// methods, if it has some. Both are structs or maps, and no name is in both.
+type Joined[A, B any] struct {
+	Of   A
+	More B
+}
+
+// Join returns both as one.
+func Join[A, B any](of A, more B) Joined[A, B] { return Joined[A, B]{of, more} }
+
+// MarshalJSON implements [json.Marshaler].
+func (j Joined[A, B]) MarshalJSON() ([]byte, error) {
+	of, err := JSON(j.Of)
+	if err != nil {
+		return nil, err
+	}
+	more, err := JSON(j.More)
+	if err != nil || string(more) == "{}" {
+		return of, err
+	}
+	of = bytes.TrimSuffix(of, []byte("}"))
+	if !bytes.HasSuffix(of, []byte("{")) {
+		of = append(of, ',')
+	}
+	return append(of, more[1:]...), nil
 }

@@ -94,3 +94,35 @@ func TestSeconds_refuses(t *testing.T) {
 		t.Errorf("null: %v, %v", err, v.Took)
 	}
 }
+
+// What is joined is one object, whatever part of it is empty, and each part has its own methods.
+func TestJoined(t *testing.T) {
+	type more struct {
+		Took  seconds.Duration `json:"took_s,omitempty"`
+		Names []string         `json:"names,omitempty"`
+	}
+	for _, c := range []struct {
+		v    any
+		want string
+	}{
+		{seconds.Join(sealed{"a<b"}, more{Took: seconds.Duration(1500 * time.Millisecond)}), `{"sealed":"a<b","took_s":1.5}`},
+		{seconds.Join(sealed{"a"}, more{}), `{"sealed":"a"}`},
+		{seconds.Join(struct{}{}, more{Names: []string{"n"}}), `{"names":["n"]}`},
+		{seconds.Join(struct{}{}, struct{}{}), `{}`},
+		{seconds.Join(map[string]int{"n": 1}, map[string]any{"in": seconds.Join(sealed{}, more{Took: 1})}), `{"n":1,"in":{"sealed":"","took_s":0.000000001}}`},
+	} {
+		if b, err := seconds.JSON(c.v); err != nil || string(b) != c.want {
+			t.Errorf("%s, %v; want %s", b, err, c.want)
+		}
+	}
+	for _, v := range []any{seconds.Join(map[string]any{"c": make(chan int)}, struct{}{}), seconds.Join(struct{}{}, map[string]any{"c": make(chan int)})} {
+		if b, err := seconds.JSON(v); err == nil {
+			t.Errorf("%s of a channel", b)
+		}
+	}
+}
+
+// sealed has a method of its own.
+type sealed struct{ text string }
+
+func (s sealed) MarshalJSON() ([]byte, error) { return []byte(`{"sealed":"` + s.text + `"}`), nil }
