@@ -73,6 +73,23 @@ func ExampleQueue_Groups() {
 	// 1 ready
 }
 
+// How many jobs wait behind dead ones: those that nobody runs until somebody decides.
+func ExampleQueue_Health_deadHead() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+	for range 3 {
+		must(q.Enqueue(ctx, SendEmail{To: "ada@example,org"}, &errand.JobOptions{Group: "ada"}))
+	}
+	refuse(q, 1, errand.Permanent(errors.New("no such address")))
+
+	for _, r := range q.Health(ctx, nil).Reasons {
+		fmt.Println(r.Code, "in", r.Queue, "jobs:", r.Jobs, "groups:", r.Groups)
+	}
+	// Output:
+	// dead_head in default jobs: 2 groups: 1
+}
+
 // What a group has: its head first, then those that wait for it.
 func ExampleJobFilter_group() {
 	ctx := context.Background()

@@ -28,6 +28,8 @@ const (
 	slowLogger = time.Second
 	// longAway is for how long a lane may be held as unavailable.
 	longAway = 7 * 24 * time.Hour
+	// mostBehind is of how many queues it is said what waits behind dead jobs.
+	mostBehind = 100
 )
 
 // Health is how a queue is. It is made to be served as JSON by an application, under
@@ -85,6 +87,10 @@ const (
 	// HealthDead: there are 80 % or more of MaxDead dead letters of Queue and Kind; an empty
 	// name stands for any. With EvictDead, dead letters are deleted soon, or already.
 	HealthDead HealthCode = "dead"
+	// HealthDeadHead: jobs of Queue wait behind dead jobs of their groups, the first of which
+	// died at Since, until somebody redrives, purges or skips these; see [Queue.Groups]. With
+	// a GroupLimit above 1 or PassDead, see [Settings], none waits so.
+	HealthDeadHead HealthCode = "dead_head"
 	// HealthSchedule: Schedule cannot be read by this process, as its time zone is missing for
 	// instance. Workers like this one do not fire it.
 	HealthSchedule HealthCode = "schedule"
@@ -105,14 +111,19 @@ type HealthReason struct {
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	Jobs     int64 `json:"jobs,omitempty"`
 	Bytes    int64 `json:"bytes,omitempty"`
+	// Of HealthDeadHead, of the first 100 queues by name: how many Groups wait, and how many
+	// Jobs of theirs. There are at least so many if More is true: 1,000 groups and 2,000 jobs
+	// of a queue are counted.
+	Groups int64 `json:"groups,omitempty"`
+	More   bool  `json:"more,omitempty"`
 	// Of HealthDead: the cap, and how many dead letters there are.
 	MaxDead int64 `json:"max_dead,omitempty"`
 	Dead    int64 `json:"dead,omitempty"`
 }
 
 // Health returns how the queue is: whether the store can be written, its disk, the clock,
-// loggers, damage, caps, jobs that have been due for long, lanes that stay held,
-// schedules. It writes nothing, but waits for its turn as a write does: give ctx a deadline. What
+// loggers, damage, caps, jobs that have been due for long, lanes that stay held, jobs behind
+// dead ones, schedules. It writes nothing, but waits for its turn as a write does: give ctx a deadline. What
 // cannot be found out before ctx ends makes the queue not ready.
 func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 	maxAge := cmp.Or(cmp.Or(o, &HealthOptions{}).MaxAge, defaultMaxAge)
@@ -138,6 +149,9 @@ func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 	}
 	if err == nil {
 		err = caps.schedules(ctx, q)
+	}
+	if err == nil {
+		err = caps.behindDead(ctx, q)
 	}
 	h.fails(cmp.Or(err, c.Write))
 	if c.Low {
@@ -258,6 +272,21 @@ func (h *Health) schedules(ctx context.Context, q *Queue) error {
 			text := fmt.Sprintf("schedule %q is not fired here, as it cannot be read: %v; mend that, or declare it anew", all[i].Name, why)
 			h.add(HealthReason{Code: HealthSchedule, Text: text, Schedule: all[i].Name})
 		}
+	}
+	return err
+}
+
+// behindDead adds the queues in which jobs wait behind dead ones.
+func (h *Health) behindDead(ctx context.Context, q *Queue) error {
+	all, err := q.store.BehindDead(ctx, "", mostBehind)
+	for i := range all {
+		b, least := &all[i], ""
+		if b.More {
+			least = "at least "
+		}
+		text := fmt.Sprintf("jobs of queue %s wait behind dead jobs of their groups, the first since %s: redrive or skip these; jobs that wait: %s%d, groups: %s%d",
+			b.Queue, moment(b.Since), least, b.Jobs, least, b.Groups)
+		h.add(HealthReason{Code: HealthDeadHead, Text: text, Queue: b.Queue, Since: b.Since, Jobs: int64(b.Jobs), Groups: int64(b.Groups), More: b.More})
 	}
 	return err
 }

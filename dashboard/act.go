@@ -30,7 +30,7 @@ type Action struct {
 	By   string // Identity.Name
 	Role Role
 	// Do is what was done: redrive, run, cancel, delete, change, enqueue, hold, release, skip,
-	// replay, pause, resume and fire for schedules, stop for bulk jobs, enable for endpoints,
+	// redrive-heads and skip-heads of a queue, replay, pause, resume and fire for schedules, stop for bulk jobs, enable for endpoints,
 	// pause-subscription or resume-subscription.
 	Do string
 	// What says in words to what it was done.
@@ -92,6 +92,8 @@ func init() {
 		{"hold", Operator, "Hold", []string{"reason", "for"}, hold},
 		{"release", Operator, "Release", nil, release},
 		{"skip", Operator, "Skip the head", nil, skip},
+		{"redrive-heads", Operator, "Redrive all", []string{"rate"}, redriveHeads},
+		{"skip-heads", Operator, "Skip all", nil, skipHeads},
 		{"replay", Operator, "Replay", []string{"since"}, replay},
 		{"pause", Operator, "Pause", nil, ofSchedule("paused", (*errand.Schedules).Pause)},
 		{"resume", Operator, "Resume", nil, ofSchedule("resumed", (*errand.Schedules).Resume)},

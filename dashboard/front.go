@@ -105,6 +105,16 @@ func (l *look) sentence(troubles []trouble) (text string, well bool) {
 		}
 	}
 	free, heldUp := l.waiting()
+	least := ""
+	for i := range troubles {
+		if t := &troubles[i]; t.Heads {
+			heldUp += t.Jobs
+			if t.Least {
+				least = "at least "
+			}
+		}
+	}
+	other := int64(len(troubles)) - things
 	oldest, now := l.oldest(), l.clock.Now
 	switch {
 	case l.away != nil:
@@ -119,10 +129,10 @@ func (l *look) sentence(troubles []trouble) (text string, well bool) {
 		return "New jobs are refused.", false
 	case !l.unshown && len(l.workers) == 0 && free > 0:
 		return fmt.Sprintf("No worker runs; %s due, since %s.", are(free, "job"), took(max(now.Sub(oldest), time.Second))), false
-	case things == 1:
-		return fmt.Sprintf("1 thing holds up %s.", plural(heldUp, "job")), false
-	case things > 1:
-		return fmt.Sprintf("%s hold up %s.", plural(things, "thing"), plural(heldUp, "job")), false
+	case things > 0 && other > 0:
+		return fmt.Sprintf("%s to look at; %s %s.", plural(things+other, "thing"), count(things), holdUp(things, least+plural(heldUp, "job"))), false
+	case things > 0:
+		return fmt.Sprintf("%s %s.", plural(things, "thing"), holdUp(things, least+plural(heldUp, "job"))), false
 	case len(troubles) > 0:
 		return fmt.Sprintf("%s to look at.", plural(int64(len(troubles)), "thing")), false
 	}
@@ -151,6 +161,13 @@ func (l *look) waiting() (free, heldUp int64) {
 		}
 	}
 	return free, heldUp
+}
+
+func holdUp(n int64, what string) string {
+	if n == 1 {
+		return "holds up " + what
+	}
+	return "hold up " + what
 }
 
 func plural(n int64, what string) string {

@@ -37,6 +37,7 @@ type jobData struct {
 	Viewer  bool   // who may not see args
 	Gone    bool   // it has gone while it was looked at
 	Place   string // in its group
+	Behind  string // how many jobs wait behind it, as it is dead; empty: none
 }
 
 // attemptView is an entry of a history.
@@ -70,6 +71,15 @@ func job(x *request) (*content, error) {
 		return nil, err
 	}
 	d.Place = placeOf(&d.Why)
+	n, more, err := x.behind(&info)
+	if err != nil {
+		return nil, err
+	}
+	if n > 0 {
+		if d.Behind = are(int64(n), "job"); more {
+			d.Behind = "At least " + d.Behind
+		}
+	}
 	if x.who.Role >= Operator {
 		for _, name := range sortedKeys(info.Headers) {
 			d.HeaderList = append(d.HeaderList, [2]string{name, x.headerValue(name, info.Headers[name])})

@@ -187,6 +187,11 @@ func (s *looks) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.tried)
+	if s.last != nil {
+		old := *s.last
+		old.judged = time.Time{} // what jobs wait behind is part of the health
+		s.last = &old
+	}
 }
 
 // met keeps an error that says that the file is damaged: it stays so until the queue is opened

@@ -28,6 +28,8 @@ type trouble struct {
 	Until  time.Time // or the next probe
 	Probe  bool
 	Jobs   int64 // that wait
+	Least  bool  // there may be more than Jobs
+	Heads  bool  // they wait behind dead ones: the buttons redrive or skip these
 	Due    int64 // of these
 	Why    string
 	By     string
@@ -56,6 +58,9 @@ func (l *look) troubles() (all []trouble) {
 		r := &l.health.Reasons[i]
 		switch r.Code {
 		case errand.HealthBrake, errand.HealthUnavailable, errand.HealthOverdue, errand.HealthReadOnly: // among the holds, and beside
+			continue
+		case errand.HealthDeadHead:
+			all = append(all, behindDead(r))
 			continue
 		}
 		t := trouble{What: cmp.Or(conditions[r.Code], string(r.Code)), Lane: errand.Lane{Queue: r.Queue, Kind: r.Kind}, Since: r.Since, Why: r.Text}
@@ -326,7 +331,7 @@ func (l *look) failing() (all []trouble) {
 var conditions = map[errand.HealthCode]string{
 	errand.HealthClosed: "the queue is closed", errand.HealthDamage: "the file is damaged", errand.HealthFull: "no space is left", errand.HealthWrite: "the file cannot be written",
 	errand.HealthSpace: "little space is left", errand.HealthClock: "the clock is wrong", errand.HealthCap: "nearly full", errand.HealthLog: "the log hangs", errand.HealthDead: "many dead letters", errand.HealthSchedule: "a schedule cannot be read",
-	errand.HealthTakenAway: "a file of the database was taken away",
+	errand.HealthDeadHead: "behind dead jobs", errand.HealthTakenAway: "a file of the database was taken away",
 }
 
 // served reports whether a worker takes jobs of a lane, as far as it is known.

@@ -122,6 +122,46 @@ func values(t testing.TB, text string) map[string]float64 {
 	return all
 }
 
+// What waits behind dead jobs has a number by queue, which ends with it.
+func TestWrite_BehindDead(t *testing.T) {
+	q, _ := open(t)
+	for _, queue := range []string{"mail", "post/1", "post/2", "alone"} {
+		for _, do := range []string{"die", "", ""} {
+			if _, err := q.Enqueue(t.Context(), task{do}, &errand.JobOptions{Queue: queue, Group: "g"}); err != nil {
+				t.Fatal(err)
+			}
+			if queue == "alone" {
+				break
+			}
+		}
+		work(t, q, 1, queue)
+	}
+	o := metrics.Options{Merge: []string{"post/*"}}
+	is := func(want map[string]float64) {
+		t.Helper()
+		got := values(t, write(t, q, &o))
+		for series := range got {
+			if _, ok := want[series]; !ok && strings.HasPrefix(series, "errand_jobs_behind_dead") {
+				t.Errorf("there is %s %v", series, got[series])
+			}
+		}
+		for series, want := range want {
+			if v, ok := got[series]; !ok || v != want {
+				t.Errorf("%s is %v (there: %t), want %v", series, v, ok, want)
+			}
+		}
+	}
+	is(map[string]float64{`errand_jobs_behind_dead{queue="mail"}`: 2, `errand_jobs_behind_dead{queue="post/*"}`: 4, `errand_health{code="dead_head"}`: 3})
+	o.Lanes = 1
+	is(map[string]float64{`errand_jobs_behind_dead{queue="mail"}`: 2, `errand_jobs_behind_dead{queue="other"}`: 4, `errand_health{code="dead_head"}`: 3})
+	for _, queue := range []string{"mail", "post/1", "post/2"} {
+		if _, err := q.SkipHead(t.Context(), queue, "g"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is(map[string]float64{`errand_health{code="dead_head"}`: 0})
+}
+
 // Each family has the numbers of Stats, Totals and the others.
 func TestWrite(t *testing.T) {
 	q, path := open(t)

@@ -78,7 +78,7 @@ func matches(name, queue string) bool {
 // HealthOverdue is left out: see errand_oldest_due_timestamp_seconds.
 var codes = []errand.HealthCode{
 	errand.HealthDamage, errand.HealthFull, errand.HealthWrite, errand.HealthSpace, errand.HealthClock,
-	errand.HealthBrake, errand.HealthUnavailable, errand.HealthCap, errand.HealthLog, errand.HealthDead, errand.HealthSchedule,
+	errand.HealthBrake, errand.HealthUnavailable, errand.HealthCap, errand.HealthLog, errand.HealthDead, errand.HealthDeadHead, errand.HealthSchedule,
 }
 
 // reasons counts the reasons of a code.
@@ -100,7 +100,7 @@ func (s *state) knows(code errand.HealthCode) bool {
 		return !readOnly
 	case errand.HealthFull:
 		return !readOnly && s.reasons(errand.HealthWrite) == 0
-	case errand.HealthCap, errand.HealthDead, errand.HealthBrake, errand.HealthUnavailable, errand.HealthSchedule:
+	case errand.HealthCap, errand.HealthDead, errand.HealthDeadHead, errand.HealthBrake, errand.HealthUnavailable, errand.HealthSchedule:
 		return s.reasons(errand.HealthWrite) == 0
 	}
 	return true

@@ -186,6 +186,10 @@ func (s *series) families(now *state) []Family {
 	for _, lane := range slices.SortedFunc(maps.Keys(sums), errand.Lane.Compare) {
 		sums[lane].samples(all, lane, now.shown)
 	}
+	behind := s.behindDead(now)
+	for _, queue := range slices.Sorted(maps.Keys(behind)) {
+		all[famBehindDead].add(behind[queue], queue)
+	}
 	for _, code := range codes {
 		if now.knows(code) {
 			all[famHealth].add(now.reasons(code), string(code))
@@ -200,6 +204,22 @@ func (s *series) families(now *state) []Family {
 	if now.file >= 0 {
 		all[famFile].add(float64(now.file))
 		all[famLog].add(float64(now.log))
+	}
+	return all
+}
+
+// behindDead returns how many jobs wait behind dead ones, by the label of their queue.
+func (s *series) behindDead(now *state) map[string]float64 {
+	all, as := map[string]float64{}, map[string]string{}
+	for lane, series := range s.lanes {
+		if is := as[lane.Queue]; is == "" || is == other { // some of its lanes may have come too late
+			as[lane.Queue] = series.Queue
+		}
+	}
+	for i := range now.health.Reasons {
+		if r := &now.health.Reasons[i]; r.Code == errand.HealthDeadHead {
+			all[cmp.Or(as[r.Queue], other)] += float64(r.Jobs)
+		}
 	}
 	return all
 }

@@ -34,6 +34,13 @@ type Grouper interface {
 	// with the other groups nor with the number of blocked members.
 	Groups(ctx context.Context, of GroupFilter, after string, limit int) (GroupPage, error)
 
+	// BehindDead returns the queues in which dead members block others, sorted by name. It
+	// returns at most limit of those whose names come after the name given. Queues without
+	// blocked members behind a dead one are left out. So is a queue if none is
+	// among the first [BehindLooks] groups that were looked at. The cost grows neither with groups that have
+	// only dead members, nor with those that have only live ones.
+	BehindDead(ctx context.Context, after string, limit int) ([]BehindDead, error)
+
 	// SkipHead lets the members of a group pass the dead member with the lowest key that
 	// blocks them. It returns that member, which stays dead, or [ErrNotFound] if no dead
 	// member blocks the group.
@@ -118,6 +125,30 @@ type GroupState struct {
 	// Blocked is how many members are blocked, at most [GroupCount].
 	Blocked int
 }
+
+// BehindDead is what waits in a queue behind dead members of groups.
+type BehindDead struct {
+	Queue string
+	// Groups is how many groups have blocked members with higher keys than a dead one that
+	// blocks them, at most [BehindGroups].
+	Groups int
+	// Jobs is how many such blocked members they have, at most [BehindJobs].
+	Jobs int
+	// Since is when the first of their heads died. The head of a group is the dead member
+	// with the lowest key that blocks it.
+	Since time.Time
+	// More is true if there may be others: these were counted in the order of groups, up to
+	// one of the limits.
+	More bool
+}
+
+// BehindGroups, BehindJobs and BehindLooks are how far BehindDead counts the groups of a queue
+// and their blocked members, and how many groups it passes over that have none.
+const (
+	BehindGroups = 1000
+	BehindJobs   = 2000
+	BehindLooks  = 10_000
+)
 
 // GroupCount is how far the members of a group are counted.
 const GroupCount = 1000

@@ -14,6 +14,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 )
 
 // In each group jobs end in the order in which they were enqueued, none beside another,
@@ -137,6 +138,65 @@ func TestGroups_Pages(t *testing.T) {
 		}
 		if want := []string{"a 1 permanent no", "b 0 permanent no", "c 0 permanent no"}; !slices.Equal(got, want) {
 			t.Errorf("groups %q, want %q", got, want)
+		}
+	})
+}
+
+// What waits behind dead jobs is a reason of the health, which leaves the queue ready, until
+// somebody decides about each of them.
+func TestGroups_Health(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{})
+		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "pairs"}})
+		errand.Handle(w, func(context.Context, *errand.Job[note]) error { return errand.Permanent(errors.New("no")) })
+		if err := q.Configure(t.Context(), errand.Lane{Queue: "pairs"}, errand.Settings{GroupLimit: new(2)}); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range []string{"c", "a", "b", "a", "a", "b"} {
+			enqueue(t, q, note{}, &errand.JobOptions{Group: g})
+			enqueue(t, q, note{}, &errand.JobOptions{Group: g, Queue: "pairs"})
+		}
+		is := func(what string, want ...storage.BehindDead) {
+			t.Helper()
+			h := q.Health(t.Context(), nil)
+			var reasons []storage.BehindDead
+			for _, r := range h.Reasons {
+				if r.Code == errand.HealthClock { // the year is 2000
+					continue
+				}
+				if r.Code != errand.HealthDeadHead {
+					t.Errorf("%s, the health is %+v", what, h)
+				}
+				reasons = append(reasons, storage.BehindDead{Queue: r.Queue, Groups: int(r.Groups), Jobs: int(r.Jobs), Since: r.Since.UTC(), More: r.More})
+				if !strings.Contains(r.Text, fmt.Sprintf("jobs that wait: %d, groups: %d", r.Jobs, r.Groups)) {
+					t.Errorf("%s, the text is %q", what, r.Text)
+				}
+			}
+			if !h.Live || !h.Ready || !slices.Equal(reasons, want) {
+				t.Errorf("%s, the health is %+v, want ready, and %+v", what, h, want)
+			}
+		}
+		is("before any died")
+		at := time.Now().UTC().Truncate(0)
+		stop := run(t, w)
+		synctest.Wait()
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		is("after some died", storage.BehindDead{Queue: "default", Groups: 2, Jobs: 3, Since: at})
+		for _, left := range []storage.BehindDead{{Queue: "default", Groups: 1, Jobs: 1, Since: at}, {}} {
+			page, err := q.Groups(t.Context(), &errand.GroupOptions{Limit: 1, Queue: "default"})
+			if err != nil || len(page.Groups) != 1 {
+				t.Fatalf("groups %+v, %v", page, err)
+			}
+			if _, err := q.SkipHead(t.Context(), "default", page.Groups[0].Group); err != nil {
+				t.Fatal(err)
+			}
+			if left == (storage.BehindDead{}) {
+				is("after all were skipped")
+			} else {
+				is("after one was skipped", left)
+			}
 		}
 	})
 }

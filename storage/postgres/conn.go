@@ -71,7 +71,7 @@ var prepared = []string{
 	sqlLockKeys, sqlLockGroups, sqlLockRows, sqlKeys, sqlWaiters, sqlTally, sqlMembers, sqlReserve, sqlWriteKeys, sqlDropKeys,
 	sqlInsertBeside, sqlRewrite, sqlLetIn, sqlBlock, sqlLeavePlaces, sqlPassDead, sqlDropGroups,
 	sqlOverWindows, sqlLockWindows, sqlNextWindow, sqlBeside, sqlUnplaced,
-	sqlHead, sqlSkip, sqlGroups, sqlNextWaiting, sqlWaitingGroups, sqlLockSettings, sqlRegroup, sqlRegroupAs, sqlRegrouped, sqlHeldPlaces, sqlNothing,
+	sqlHead, sqlSkip, sqlGroups, sqlNextWaiting, sqlWaitingGroups, sqlBehindDead, sqlLockSettings, sqlRegroup, sqlRegroupAs, sqlRegrouped, sqlHeldPlaces, sqlNothing,
 	sqlGeneration, sqlRegroupDue, sqlSet, sqlUnset, sqlSettings, sqlSettingsNow,
 	sqlLive, sqlEnded, sqlAsk, sqlPurge,
 	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,

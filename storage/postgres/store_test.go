@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 // missing are the cases of what the Store does not do yet, or that look at something plain
 // by a call that it does not have yet.
 var missing = []string{
-	"ahead", "ahead_states", "bulk_caps", "bulk_filter", "bulk_settings", "cap_bytes", "cap_dead", "cap_dead_limit", "cap_dead_stays",
+	"ahead", "ahead_states", "behind_dead_between", "bulk_caps", "bulk_filter", "bulk_settings", "cap_bytes", "cap_dead", "cap_dead_limit", "cap_dead_stays",
 	"cap_dead_key", "cap_dead_told", "cap_evict_key", "cap_evict_database", "cap_evict_limit", "cap_evict_lowest", "cap_evict_named", "cap_evict_oldest",
 	"cap_evict_running", "cap_evict_scheduled", "cap_evict_stays", "cap_fire", "cap_let_in", "cap_min_free", "cap_refuse",
 	"cap_told", "cause_*", "change_args", "change_cancel", "change_dead", "change_due", "change_evidence",

@@ -43,6 +43,16 @@ CASE WHEN a.id IS NULL THEN 6 ELSE a.state END AS state, COALESCE(j.reason, '') 
 COALESCE(j.cause, 0) AS cause, COALESCE(j.ended_at, 0) AS ended_at, blocked
 FROM h LEFT JOIN main.errand_job a ON a.id = h.head LEFT JOIN main.errand_dead j ON j.id = h.head LEFT JOIN main.errand_lane l ON l.lane = COALESCE(a.lane, j.lane)
 ORDER BY group_key`
+	// From group to group, in two steps: k has a dead member, and b, the first from k on, a blocked
+	// one. What is between them has only one of these. No name is between k and that with char(1)
+	// after it. The limit of the count is above storage.BehindJobs.
+	sqlBehindDead = `WITH RECURSIVE d (found, k, b) AS (SELECT 0, NULL, ?1 UNION ALL SELECT 1 - found,
+CASE found WHEN 1 THEN k ELSE (SELECT group_key FROM main.errand_option WHERE role = 3 AND group_key >= iif(b = k, k || char(1), b) ORDER BY group_key LIMIT 1) END,
+CASE found WHEN 0 THEN b ELSE (SELECT group_key FROM main.errand_option WHERE role = 1 AND group_key >= k ORDER BY group_key LIMIT 1) END
+FROM d WHERE iif(found, k, b) IS NOT NULL),
+h AS (SELECT k, (SELECT job FROM main.errand_option WHERE group_key = k AND role = 3 ORDER BY job LIMIT 1) AS head FROM d WHERE found = 0 AND k IS NOT NULL)
+SELECT k AS group_key, COALESCE((SELECT ended_at FROM main.errand_dead WHERE id = head), 0) AS ended_at,
+(SELECT COUNT(*) FROM (SELECT 1 FROM main.errand_option w WHERE w.group_key = k AND w.role = 1 AND w.job > head LIMIT 2001)) AS blocked FROM h`
 )
 
 // dueBlocked is the delay of a blocked job that was due when it was blocked.
@@ -291,6 +301,46 @@ func (s *Store) Groups(ctx context.Context, of storage.GroupFilter, after string
 		}
 	}
 	return page, err
+}
+
+// BehindDead implements [storage.Grouper].
+func (s *Store) BehindDead(ctx context.Context, after string, limit int) ([]storage.BehindDead, error) {
+	b := rules.Behind{Limit: limit}
+	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		next := rules.Next{From: rules.AfterQueue(after)}
+		for again := true; again; again = !next.Over && next.From != "" {
+			var err error
+			if next, err = behindFrom(tx, &b, next.From); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.All, nil
+}
+
+// behindFrom adds groups to b from a name on. It returns where to go on, if that is not the next
+// group.
+func behindFrom(tx *sqlx.Tx, b *rules.Behind, from string) (next rules.Next, err error) {
+	rows, err := tx.Queryx(sqlBehindDead, from)
+	if err != nil {
+		return next, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key string
+		var died, n int64
+		if err := rows.Scan(&key, &died, &n); err != nil {
+			return next, err
+		}
+		if next = b.Add(key, n, fromMicros(died)); next != (rules.Next{}) {
+			return next, nil
+		}
+	}
+	return next, rows.Err()
 }
 
 // SkipHead implements [storage.Grouper].

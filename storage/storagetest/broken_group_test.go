@@ -9,12 +9,13 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// groups is an instance of which Groups or SkipHead has a fault.
+// groups is an instance of which Groups, BehindDead or SkipHead has a fault.
 type groups struct {
 	*hooks
 	ask  func(of *storage.GroupFilter)
 	list func(m *Memory, page storage.GroupPage, queue string) storage.GroupPage
 	skip func(m *Memory, queue, group string)
+	wait func(m *Memory, all []storage.BehindDead) []storage.BehindDead
 	set  func(s storage.Settings)
 	in   func(queue, after string) (next string, ok bool) // of Regroup, in its place if ok
 }
@@ -45,6 +46,14 @@ func (g *groups) Groups(ctx context.Context, of storage.GroupFilter, after strin
 		g.m.locked(func() { page = g.list(g.m, page, of.Queue) })
 	}
 	return page, err
+}
+
+func (g *groups) BehindDead(ctx context.Context, after string, limit int) ([]storage.BehindDead, error) {
+	all, err := g.hooks.BehindDead(ctx, after, limit)
+	if g.wait != nil && err == nil {
+		g.m.locked(func() { all = g.wait(g.m, all) })
+	}
+	return all, err
 }
 
 func (g *groups) SkipHead(ctx context.Context, queue, group string) (storage.ID, error) {
@@ -358,6 +367,43 @@ var groupFaults = []fault{
 			}
 			return page
 		}
+	})},
+	{"all that are blocked wait behind the dead", "behind_dead_between", grouping(func(g *groups) {
+		g.wait = func(m *Memory, all []storage.BehindDead) []storage.BehindDead {
+			for i := range all {
+				all[i].Jobs = len(m.where(func(j *job) bool { return j.Queue == all[i].Queue && j.State == storage.Blocked }, byKey))
+			}
+			return all
+		}
+	})},
+	{"the last death is since when others wait", "behind_dead", grouping(func(g *groups) {
+		g.wait = func(m *Memory, all []storage.BehindDead) []storage.BehindDead {
+			for i := range all {
+				for _, j := range m.where(func(j *job) bool { return j.blocks && j.Queue == all[i].Queue }, byKey) {
+					all[i].Since = j.EndedAt
+				}
+			}
+			return all
+		}
+	})},
+	{"groups of which nobody waits are behind the dead", "behind_dead", grouping(func(g *groups) {
+		g.wait = func(m *Memory, all []storage.BehindDead) []storage.BehindDead {
+			for i := range all {
+				all[i].Groups = len(m.where(func(j *job) bool { return j.blocks && j.Queue == all[i].Queue }, byKey))
+			}
+			return all
+		}
+	})},
+	{"that there are more is not said", "behind_dead_many", grouping(func(g *groups) {
+		g.wait = func(_ *Memory, all []storage.BehindDead) []storage.BehindDead {
+			for i := range all {
+				all[i].More = false
+			}
+			return all
+		}
+	})},
+	{"the last queue is left out", "behind_dead", grouping(func(g *groups) {
+		g.wait = func(_ *Memory, all []storage.BehindDead) []storage.BehindDead { return all[:max(len(all)-1, 0)] }
 	})},
 	{"all dead heads are skipped", "group_redrive_behind", grouping(func(g *groups) {
 		g.skip = func(m *Memory, queue, group string) {

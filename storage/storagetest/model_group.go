@@ -273,6 +273,52 @@ func (in *instance) Groups(ctx context.Context, of storage.GroupFilter, after st
 	return page, nil
 }
 
+// BehindDead implements [storage.Grouper].
+func (in *instance) BehindDead(ctx context.Context, after string, limit int) ([]storage.BehindDead, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	name := func(j *job) storage.Lane { return storage.Lane{Queue: j.Queue, Kind: j.Group} }
+	heads := m.where(func(j *job) bool { return j.blocks && j.Queue > after }, func(a, b *job) int { return name(a).Compare(name(b)) })
+	heads = slices.CompactFunc(heads, func(a, b *job) bool { return name(a) == name(b) })
+	of, behind := map[storage.Lane]*job{}, map[*job]int{}
+	for _, head := range heads {
+		of[name(head)] = head
+	}
+	for _, j := range m.where(func(j *job) bool { return j.State == storage.Blocked }, byKey) {
+		if head := of[name(j)]; head != nil && j.ID.Key() > head.ID.Key() {
+			behind[head]++
+		}
+	}
+	var all []storage.BehindDead
+	for _, head := range heads {
+		if behind[head] == 0 {
+			continue
+		}
+		if len(all) == 0 || all[len(all)-1].Queue != head.Queue {
+			if len(all) >= limit {
+				break
+			}
+			all = append(all, storage.BehindDead{Queue: head.Queue, Since: head.EndedAt})
+		}
+		is := &all[len(all)-1]
+		if is.More = is.More || is.Groups == storage.BehindGroups; is.More {
+			continue
+		}
+		is.Groups++
+		is.Jobs += behind[head]
+		if is.More = is.Jobs > storage.BehindJobs; is.More {
+			is.Jobs = storage.BehindJobs
+		}
+		if head.EndedAt.Before(is.Since) {
+			is.Since = head.EndedAt
+		}
+	}
+	return all, nil
+}
+
 // headOf returns what a blocked member waits for.
 func (m *Memory) headOf(j *job) *job {
 	members := m.members(j.Queue, j.Group)

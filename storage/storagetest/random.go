@@ -127,6 +127,7 @@ func (h *history) run(t *testing.T) {
 		"list":          h.list,
 		"causes":        h.causes,
 		"groups":        h.groups,
+		"behindDead":    h.behindDead,
 		"skipHead":      h.skipHead,
 		"stats":         h.compareStats,
 		"job":           h.job,

@@ -40,6 +40,20 @@ func (h *history) groups(t *rapid.T) {
 	h.both("Groups", lists[0], lists[1])
 }
 
+func (h *history) behindDead(t *rapid.T) {
+	p, after, limit := h.pair(t), rapid.SampledFrom([]string{"", "a"}).Draw(t, "after"), rapid.IntRange(0, 3).Draw(t, "limit")
+	var lists [2][]storage.BehindDead
+	for i, s := range []storage.Store{p.real, p.model} {
+		all, err := s.BehindDead(h.ctx, after, limit)
+		h.must(err)
+		for _, b := range all {
+			b.Since = b.Since.UTC()
+			lists[i] = append(lists[i], b)
+		}
+	}
+	h.both("BehindDead", lists[0], lists[1])
+}
+
 // ahead compares the places of a job.
 func (h *history) ahead(t *rapid.T) {
 	p := h.pair(t)

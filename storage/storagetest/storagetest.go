@@ -98,6 +98,7 @@ func cases() []testCase {
 		finishTxCases,
 		fireCases,
 		groupCases,
+		behindCases,
 		groupLimitCases,
 		handoffCases,
 		historyCases,

@@ -1,0 +1,160 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/errandq/errand"
+)
+
+const (
+	// mostHeads is how many dead heads are acted on at a time.
+	mostHeads = 1000
+	// mostHeadPages is on how many pages of groups they are looked for.
+	mostHeadPages = 10
+	// mostBehind is how many jobs behind a head are counted.
+	mostBehind = 1000
+)
+
+// behindDead returns a trouble for a queue in which jobs wait behind dead ones.
+func behindDead(r *errand.HealthReason) trouble {
+	least := ""
+	if r.More {
+		least = "at least "
+	}
+	return trouble{
+		What: conditions[r.Code], Lane: errand.Lane{Queue: r.Queue}, Since: r.Since, Jobs: r.Jobs, Least: r.More, Heads: true,
+		Why:  "In " + least + plural(r.Groups, "group") + ", whose first job is dead. They wait until somebody redrives or skips it.",
+		Help: "An operator may redrive or skip the dead jobs.", See: "groups" + string(query("queue", r.Queue)), SeeText: "the groups",
+	}
+}
+
+// behind returns how many jobs wait behind a dead one, and whether there are more.
+func (x *request) behind(info *errand.JobInfo) (n int, more bool, err error) {
+	if info.State != errand.Dead || info.Group == "" {
+		return 0, false, nil
+	}
+	head, err := headOf(x.Context(), x.b.q, info.Queue, info.Group)
+	if errors.Is(err, errand.ErrNotFound) { // it has moved on
+		return 0, false, nil
+	}
+	if err != nil || head != info.ID {
+		return 0, false, err
+	}
+	page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: info.Queue, Group: info.Group, States: []errand.State{errand.Blocked}}, &errand.ListOptions{Limit: mostBehind})
+	return len(page.Jobs), page.Next != "", err
+}
+
+// heads returns the groups of a queue in which jobs wait behind a dead one. left says that there
+// are others.
+func heads(ctx context.Context, q *errand.Queue, queue string) (all []errand.BlockedGroup, left bool, err error) {
+	o := errand.GroupOptions{Queue: queue, Limit: mostHeads}
+	for range mostHeadPages {
+		page, err := q.Groups(ctx, &o)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, g := range page.Groups {
+			if g.Blocked == 0 {
+				continue
+			}
+			if len(all) == mostHeads {
+				return all, true, nil
+			}
+			all = append(all, g)
+		}
+		if o.After = page.Next; o.After == "" {
+			return all, false, nil
+		}
+	}
+	return all, true, nil
+}
+
+// noHeads is the plan if no job waits behind a dead one.
+func noHeads(queue string) *plan {
+	return &plan{idle: "No job of " + queue + " waits behind a dead one of its group.", at: "groups" + string(query("queue", queue))}
+}
+
+const headsLeft = " There are more: these are the first, act again for the rest."
+
+// redriveHeads redrives the dead jobs of a queue that others wait for.
+func redriveHeads(x *request, f url.Values) (*plan, error) {
+	queue := f.Get("queue")
+	all, left, err := heads(x.Context(), x.b.q, queue)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return noHeads(queue), nil
+	}
+	b := errand.Bulk{Do: errand.BulkRedrive}
+	for _, g := range all {
+		b.Filter.IDs = append(b.Filter.IDs, g.Head)
+	}
+	p, err := x.planMany(f, b, "in "+queue+" that others of their groups wait for", redriveVerb.past)
+	if err == nil && p.idle == "" {
+		p.note = "Each runs again before all others of its group, with all its retries anew. " + p.note
+		if left {
+			p.note += headsLeft
+		}
+	}
+	return p, err
+}
+
+// skipHeads lets the groups of a queue go on without the dead jobs that they wait for.
+func skipHeads(x *request, f url.Values) (*plan, error) {
+	queue := f.Get("queue")
+	all, left, err := heads(x.Context(), x.b.q, queue)
+	if err != nil {
+		return nil, err
+	}
+	p := noHeads(queue)
+	if len(all) == 0 {
+		return p, nil
+	}
+	p.idle, p.n = "", int64(len(all))
+	p.text = plural(p.n, "dead job") + " in " + queue + " that others of their groups wait for"
+	if p.note = "Each stays dead. The others of its group go on without it."; left {
+		p.note += headsLeft
+	}
+	some := errand.JobFilter{}
+	for _, g := range all[:min(len(all), 10)] {
+		some.IDs = append(some.IDs, g.Head)
+	}
+	page, err := x.b.q.Jobs(x.Context(), some, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.jobs = page.Jobs
+	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
+		out.n = 0
+		for _, g := range all {
+			_, err := q.SkipHead(ctx, queue, g.Group)
+			switch {
+			case errors.Is(err, errand.ErrNotFound): // somebody else was faster
+				continue
+			case err != nil && out.n > 0:
+				out.Told = fmt.Sprintf("%s, of %s, %s on.", plural(out.n, "group"), count(p.n), goes(out.n))
+			}
+			if err != nil {
+				return err
+			}
+			out.n++
+		}
+		if out.n == 0 {
+			return declined("None of these groups waits behind a dead job any more.")
+		}
+		out.Told = plural(out.n, "group") + " " + goes(out.n) + " on."
+		return nil
+	}
+	return p, nil
+}
+
+func goes(n int64) string {
+	if n == 1 {
+		return "goes"
+	}
+	return "go"
+}

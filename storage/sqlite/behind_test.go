@@ -1,0 +1,98 @@
+package sqlite
+
+import (
+	"database/sql"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
+)
+
+// What waits behind dead members is found from group to group, by indexes.
+func TestBehindDead_PassesOverGroups(t *testing.T) {
+	s := openTemp(t)
+	plan := explain(t, s, sqlBehindDead)
+	for line := range strings.Lines(plan) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "SCAN main.") || strings.HasPrefix(line, "SCAN w") || strings.Contains(line, "TEMP B-TREE") {
+			t.Errorf("%s", line)
+		}
+	}
+	for _, want := range []string{
+		"SEARCH main.errand_option USING COVERING INDEX errand_option_dead (group_key>?)",
+		"SEARCH main.errand_option USING COVERING INDEX errand_option_blocked (group_key>?)",
+		"SEARCH main.errand_option USING COVERING INDEX errand_option_dead (group_key=?)",
+		"SEARCH main.errand_dead USING INTEGER PRIMARY KEY (rowid=?)",
+		"SEARCH w USING COVERING INDEX errand_option_blocked (group_key=? AND rowid>?)",
+	} {
+		if !strings.Contains(plan, want) {
+			t.Errorf("the plan lacks %q:\n%s", want, plan)
+		}
+	}
+}
+
+// However many groups there are, few are looked at, and all queues are found.
+func TestBehindDead_ManyGroups(t *testing.T) {
+	const groups = 100_000
+	s := openTemp(t)
+	raw, err := sql.Open("sqlite", "file:"+s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	// Groups of queues in which none, all or every second of the members wait behind a dead one.
+	fill := func(queue string, first int, roles ...rules.Role) {
+		t.Helper()
+		for i, role := range roles {
+			if _, err := raw.Exec(`WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?1 - 1)
+INSERT INTO errand_option (job, group_key, role) SELECT ?2 + i, printf('%s %06d', ?3, i), ?4 FROM n`, groups, first+i*groups, queue, role); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill("a", 1_000_000, rules.Blocks)              // only dead members
+	fill("b", 2_000_000, rules.Placed, rules.Waits) // only live ones
+	fill("c", 3_000_000, rules.Blocks, rules.Waits) // one behind each dead member
+	fill("d", 4_000_000, rules.Waits, rules.Blocks) // one before each
+	if _, err := raw.Exec(`INSERT INTO errand_option (job, group_key, role) VALUES (1, 'a 0', 3), (2, 'a 0', 1), (3, 'a 099999', 1), (4, 'e x', 3), (5, 'e x', 1)`); err != nil {
+		t.Fatal(err)
+	}
+	epoch := fromMicros(0) // the rows of the jobs are missing
+	got, err := s.BehindDead(t.Context(), "", 10)
+	want := []storage.BehindDead{
+		{Queue: "a", Groups: 1, Jobs: 1, Since: epoch},
+		{Queue: "c", Groups: storage.BehindGroups, Jobs: storage.BehindGroups, Since: epoch, More: true},
+		{Queue: "e", Groups: 1, Jobs: 1, Since: epoch},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("behind dead members are\n%+v, %v, want\n%+v", got, err, want)
+	}
+	looks := 0
+	for from := ""; ; {
+		rows, err := s.read.Query(sqlBehindDead, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := rules.Behind{Limit: 10}
+		next := rules.Next{}
+		for next == (rules.Next{}) && rows.Next() {
+			var key string
+			var died, n int64
+			if err := rows.Scan(&key, &died, &n); err != nil {
+				t.Fatal(err)
+			}
+			next = b.Add(key, n, fromMicros(died))
+			looks++
+		}
+		if err := rows.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if from = next.From; from == "" {
+			break
+		}
+	}
+	if most := storage.BehindGroups + storage.BehindLooks + 10; looks > most {
+		t.Errorf("%d groups were looked at, want at most %d", looks, most)
+	}
+}
