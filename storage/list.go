@@ -2,7 +2,7 @@ package storage
 
 // Page is a part of a list of jobs.
 //
-// A list whose filter has a Tag, CreatedFrom or CreatedBefore is in the order of keys,
+// A list whose filter has a Group, Tag, CreatedFrom or CreatedBefore is in the order of keys,
 // the highest first. If the clock was set back, CreatedFrom and CreatedBefore may leave
 // out jobs with an earlier time than one with a lower key. Any other list is in the order
 // of states, and jobs of one state are in this order:
@@ -28,5 +28,5 @@ type Page struct {
 
 // ByKey reports whether a list of jobs that match f is in the order of keys.
 func (f *Filter) ByKey() bool {
-	return f.Tag != "" || !f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero()
+	return f.Group != "" || f.Tag != "" || !f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero()
 }

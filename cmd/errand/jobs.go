@@ -27,9 +27,9 @@ func jobListCommand(t *tool) *cobra.Command {
 		Use:   "ls FILE",
 		Short: "List jobs",
 		Long: `List the jobs that the flags choose, live, finished and dead. Some choices are quick
-however many jobs there are: states, tags, when jobs were enqueued, are due or died,
-queue and kind of ready jobs, and the group of running, ready and blocked ones. For
-others 2,000 jobs are looked at for a page, and the list says so.`,
+however many jobs there are: states, groups, tags, when jobs were enqueued, are due or
+died, and queue and kind of ready jobs. For others 2,000 jobs are looked at for a page,
+and the list says so.`,
 		Example: `  errand jobs ls jobs.db --state ready --kind send
   errand jobs ls jobs.db --queue edits --group "document 17"
   errand jobs ls jobs.db --created-from 2026-03-01 --json`,
@@ -51,7 +51,6 @@ others 2,000 jobs are looked at for a page, and the list says so.`,
 		},
 	}
 	f.add(cmd, queue.Scheduled, queue.Ready, queue.Blocked, queue.Running, queue.Done, queue.Cancelled, queue.Expired, queue.Dead)
-	f.addGroup(cmd)
 	page.add(cmd)
 	completeArgs(cmd, nil)
 	return cmd

@@ -3,13 +3,11 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/errandq/errand/storage"
-	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -18,11 +16,6 @@ const (
 	sqlFinishedOf = `SELECT ` + narrowColumns + ownPolicy + `, state, ended_at, ` + endedError + ` AS error FROM main.errand_finished` + listed
 	sqlDeadOf     = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, ` + endedError + ` AS error FROM main.errand_dead` + listed
 	sqlTagsOf     = `SELECT t.job, t.tag FROM json_each(?1) k CROSS JOIN main.errand_tag t ON t.job = k.value`
-
-	sqlIsMember = `SELECT EXISTS (SELECT 1 FROM main.errand_option WHERE job = ?1 AND group_key = ?2)`
-	// Those of a group: they have places of it, so there are few, and they are sorted.
-	sqlListReadyOf = lookMember + ` WHERE o.group_key = ?3 AND o.role >= 2 AND o.role < 3 AND state = 2 AND lane = ?2
-AND (-priority, due_at, j.id) > (?4, ?5, ?6) ORDER BY priority DESC, due_at, j.id`
 )
 
 // records returns the jobs that were found, in their order, with their tags.
@@ -86,36 +79,6 @@ func (l *lister) options(jobs []int64, of func(job int64) *storage.Record) error
 		rows[i].show(of(rows[i].Job))
 	}
 	return err
-}
-
-// isMember reports whether a job is a member of the group that is asked for.
-func (l *lister) isMember(job int64) (is bool, err error) {
-	st, err := l.stmt(sqlIsMember)
-	if err == nil {
-		err = st.QueryRowContext(l.ctx, job, rules.GroupName(l.f.Queue, l.f.Group)).Scan(&is)
-	}
-	return is, err
-}
-
-// readyOf is ready for the members of a group.
-func (l *lister) readyOf(at []int64) error {
-	from := 0
-	if at != nil {
-		if from = slices.Index(l.lanes, at[0]); from < 0 {
-			return badPlace(fmt.Sprint(at))
-		}
-	}
-	mark := func(g *glance) string { return mark('w', g.Lane, g.Priority, g.DueAt, g.ID) }
-	for _, lane := range l.lanes[from:] {
-		priority, due, key := int64(math.MinInt64), int64(math.MinInt64), int64(0)
-		if at != nil && lane == at[0] {
-			priority, due, key = -at[1], at[2], at[3]
-		}
-		if err := l.look(mark, sqlListReadyOf, lane, rules.GroupName(l.f.Queue, l.f.Group), priority, due, key); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func jsonKeys(keys []int64) string {
