@@ -23,11 +23,14 @@ type ListOptions struct {
 	// After is JobPage.Next of the page before, of a list with the same filter. If
 	// empty, the first page.
 	After string
+	// Args has the jobs come with their Args, which may be large. If zero, they come without.
+	Args bool
 }
 
 // JobPage is a part of a list of jobs.
 type JobPage struct {
-	// Jobs come without Args, Headers, History, and what they have kept: see [Queue.Job].
+	// Jobs come without Headers, History, and what they have kept: see [Queue.Job]. Without
+	// ListOptions.Args they come without Args too.
 	Jobs []JobInfo `json:"jobs"`
 	// Next is where the next page begins, for [ListOptions].After. It is empty on
 	// the last page.
@@ -96,8 +99,9 @@ func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, abou
 		return JobPage{}, err
 	}
 	if len(sel.IDs) > 0 {
-		return q.listIDs(ctx, sel.IDs, about)
+		return q.listIDs(ctx, sel.IDs, o.Args, about)
 	}
+	sel.Filter.Args = o.Args
 	limit := cmp.Or(o.Limit, defaultPage)
 	got, err := q.store.Jobs(ctx, sel.Filter, after, limit)
 	if err != nil {
@@ -113,7 +117,7 @@ func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, abou
 	return page, nil
 }
 
-func (q *Queue) listIDs(ctx context.Context, ids []ID, about []State) (page JobPage, err error) {
+func (q *Queue) listIDs(ctx context.Context, ids []ID, args bool, about []State) (page JobPage, err error) {
 	page.Jobs = []JobInfo{}
 	for _, id := range ids {
 		r, err := q.store.Job(ctx, id)
@@ -122,7 +126,9 @@ func (q *Queue) listIDs(ctx context.Context, ids []ID, about []State) (page JobP
 		case err == nil:
 			page.Looked++
 			if slices.Contains(about, j.State) {
-				j.Args, j.Headers, j.History, j.Checkpoint, j.Result, j.Progress = nil, nil, nil, nil, nil, nil
+				if j.Headers, j.History, j.Checkpoint, j.Result, j.Progress = nil, nil, nil, nil, nil; !args {
+					j.Args = nil
+				}
 				page.Jobs = append(page.Jobs, j)
 			}
 		case !errors.Is(err, ErrNotFound):

@@ -16,7 +16,8 @@ package storage
 //
 // A job that stays as it is while a list is read is on one page of it.
 type Page struct {
-	// Jobs come without args, headers, history, and what attempts have kept, see [Kept].
+	// Jobs come without headers, history, and what attempts have kept, see [Kept], and without
+	// args unless the filter has Args.
 	Jobs []Record
 	// Next is where the next page begins, in a form that only the Store knows. It is
 	// empty if no job is left.

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,9 @@ const (
 	sqlLiveOf     = `SELECT ` + narrowColumns + ownPolicy + `, state, cancelling, ` + liveError + ` AS error, ` + isUnreached + ` AS unreached FROM main.errand_job` + listed
 	sqlFinishedOf = `SELECT ` + narrowColumns + ownPolicy + `, state, ended_at, ` + endedError + ` AS error FROM main.errand_finished` + listed
 	sqlDeadOf     = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, ` + endedError + ` AS error FROM main.errand_dead` + listed
-	sqlTagsOf     = `SELECT t.job, t.tag FROM json_each(?1) k CROSS JOIN main.errand_tag t ON t.job = k.value`
+	sqlArgsOf     = `SELECT k.value AS job, COALESCE(j.args, f.args, d.args, p.args) AS args FROM json_each(?1) k LEFT JOIN main.errand_job j ON j.id = k.value
+LEFT JOIN main.errand_finished f ON f.id = k.value LEFT JOIN main.errand_dead d ON d.id = k.value LEFT JOIN main.errand_payload p ON p.job = k.value`
+	sqlTagsOf = `SELECT t.job, t.tag FROM json_each(?1) k CROSS JOIN main.errand_tag t ON t.job = k.value`
 )
 
 // records returns the jobs that were found, in their order, with their tags.
@@ -50,6 +53,9 @@ func (l *lister) records() ([]storage.Record, error) {
 			}
 		}
 	}
+	if err := l.args(out, at); err != nil {
+		return nil, err
+	}
 	if err := l.options(optional, func(job int64) *storage.Record { return &out[at[job]] }); err != nil || len(tagged) == 0 {
 		return out, err
 	}
@@ -66,6 +72,22 @@ func (l *lister) records() ([]storage.Record, error) {
 		slices.Sort(out[i].Tags)
 	}
 	return out, err
+}
+
+// args fills in the args of records, if they are asked for. at says where that of a job is.
+func (l *lister) args(out []storage.Record, at map[int64]int) error {
+	if !l.f.Args || len(out) == 0 {
+		return nil
+	}
+	var rows []struct {
+		Job  int64
+		Args []byte
+	}
+	err := l.tx.SelectContext(l.ctx, &rows, sqlArgsOf, jsonKeys(slices.Collect(maps.Keys(at))))
+	for i := range rows {
+		out[at[rows[i].Job]].Args = rows[i].Args
+	}
+	return err
 }
 
 // options fills in what the records of jobs have of errand_option.

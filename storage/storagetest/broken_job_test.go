@@ -276,6 +276,8 @@ var jobFaults = []fault{
 			}
 		})(in)
 	}},
+	{"lists without args", "list_records", jobLists(func(f *storage.Filter, _ *string) { f.Args = false }, nil)},
+	{"lists with args that nobody has asked for", "list_records", jobLists(func(f *storage.Filter, _ *string) { f.Args = true }, nil)},
 	{"lists without regard to the state", "list_filters", jobLists(func(f *storage.Filter, _ *string) { f.States = nil }, nil)},
 	{"lists without regard to the group", "list_group", jobLists(func(f *storage.Filter, _ *string) { f.Group = "" }, nil)},
 	{"lists groups of all queues", "list_group", jobLists(func(f *storage.Filter, _ *string) {

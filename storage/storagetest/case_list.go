@@ -150,7 +150,7 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		}
 	}},
 
-	{"list_records", `Jobs come without args, headers, history, and what attempts have kept, see [Kept].`, func(f *fixture) {
+	{"list_records", `Jobs come without headers, history, and what attempts have kept, see [Kept], and without args unless the filter has Args.`, func(f *fixture) {
 		f.morgue()
 		done, waits := f.stopped("x"), f.run(f.s)
 		f.keep(keep, f.s, storage.Finish{Lease: done.Lease, Outcome: storage.OutcomeDone, Result: []byte("ok")})
@@ -164,10 +164,16 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		if len(got) != 30 {
 			f.Fatalf("%d are listed, want 30", len(got))
 		}
-		for _, r := range got {
+		with := f.list(storage.Filter{Args: true}, 100)
+		if len(with) != len(got) {
+			f.Fatalf("%d are listed with args, want %d", len(with), len(got))
+		}
+		for i, r := range got {
 			want := f.record(r.ID)
-			want.Args, want.Headers, want.History = nil, nil, nil
+			want.Headers, want.History = nil, nil
 			want.Kept = storage.Kept{}
+			f.same(fmt.Sprintf("a job that is %s, with args", r.State), with[i], want)
+			want.Args = nil
 			f.same(fmt.Sprintf("a job that is %s", r.State), r, want)
 		}
 	}},
