@@ -68,8 +68,9 @@ func Match(all []Arg, args json.RawMessage) bool {
 	})
 }
 
-// List returns a page of at most limit jobs that keep lets through, of the list which next returns
-// page by page. It ends at least after Looked jobs, and is Partial then.
+// List returns a page of the jobs that keep lets through, of the list which next returns page by
+// page. It ends if it is more than half full, so that the last places are not filled one by one, or
+// after Looked jobs, and is Partial then.
 func List(ctx context.Context, o errand.ListOptions, next func(context.Context, *errand.ListOptions) (errand.JobPage, error),
 	keep func(*errand.JobInfo) (bool, error),
 ) (page errand.JobPage, err error) {
@@ -91,7 +92,7 @@ func List(ctx context.Context, o errand.ListOptions, next func(context.Context, 
 				page.Jobs = append(page.Jobs, some.Jobs[i])
 			}
 		}
-		if o.After = page.Next; o.After == "" || len(page.Jobs) >= limit || page.Looked >= Looked {
+		if o.After = page.Next; o.After == "" || len(page.Jobs) > limit/2 || page.Looked >= Looked {
 			page.Partial = page.Next != "" && len(page.Jobs) < limit
 			return page, nil
 		}
