@@ -21,10 +21,12 @@ type jobsData struct {
 	errand.JobPage
 	Rows   []jobRow
 	Filter jobsFilter
-	States []errand.State
-	Query  template.URL // of this list, without a place, for links
-	First  bool         // it is the first page
-	Fields [][2]string  // of the filter, for a form
+	States []stateChoice
+	// Queues, Kinds and Tags are suggestions: the first of those that the page knows anyway.
+	Queues, Kinds, Tags []string
+	Query               template.URL // of this list, without a place, for links
+	First               bool         // it is the first page
+	Fields              [][2]string  // of the filter, for a form
 	// Slow is true if many jobs were looked at that do not match.
 	Slow bool
 	// Known is true if All is how many jobs match.
@@ -155,7 +157,7 @@ func jobs(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &jobsData{JobPage: page, Filter: f, States: allStates, First: after == "", Slow: page.Partial || page.Looked > len(page.Jobs)+jobsLimit}
+	d := &jobsData{JobPage: page, Filter: f, States: f.states(l), First: after == "", Slow: page.Partial || page.Looked > len(page.Jobs)+jobsLimit}
 	d.Seen = x.who.Role >= Operator
 	d.Never = l.sums().Enqueued == 0 && l.away == nil
 	if in.Cause != 0 {
@@ -164,6 +166,7 @@ func jobs(x *request) (*content, error) {
 		}
 	}
 	d.All, d.Known = f.count(l)
+	d.Queues, d.Kinds, d.Tags = l.names(f.Queue, page.Jobs)
 	holds := l.holds()
 	for i := range page.Jobs {
 		d.Rows = append(d.Rows, jobRow{withArgs{page.Jobs[i], rows[i].Args}, l.waitsFor(&page.Jobs[i], holds)})
@@ -263,6 +266,55 @@ func (f jobsFilter) ArgBoxes() (all []string) {
 // only reports whether all states that the filter lets through are among these.
 func (f jobsFilter) only(states ...errand.State) bool {
 	return len(f.State) > 0 && !slices.ContainsFunc(f.State, func(s errand.State) bool { return !slices.Contains(states, s) })
+}
+
+// stateChoice is a state in a form, and how many jobs are in it, if that is known, of the queue and
+// kind that are chosen. Link leads to them.
+type stateChoice struct {
+	State  errand.State
+	Chosen bool
+	Known  bool
+	N      int64
+	Link   template.URL
+}
+
+// states returns the states that a filter can have.
+func (f jobsFilter) states(l *look) (all []stateChoice) {
+	for _, s := range allStates {
+		c := stateChoice{State: s, Chosen: f.Has(s), Link: query("state", string(s), "queue", f.Queue, "kind", f.Kind)}
+		of := f
+		of.State = []errand.State{s}
+		c.N, c.Known = of.count(l)
+		all = append(all, c)
+	}
+	return all
+}
+
+// mostNames is how many names a field suggests.
+const mostNames = 200
+
+// names returns the first names of queues, of kinds in a queue, or in all if it is empty, and of the
+// tags of jobs.
+func (l *look) names(queue string, jobs []errand.JobInfo) (queues, kinds, tags []string) {
+	all := [3]map[string]bool{{}, {}, {}}
+	for i := range l.lanes {
+		if s := &l.lanes[i].Stats; s.Queue != bulkQueue {
+			all[0][s.Queue] = true
+			if queue == "" || s.Queue == queue {
+				all[1][s.Kind] = true
+			}
+		}
+	}
+	for i := range jobs {
+		for _, tag := range jobs[i].Tags {
+			all[2][tag] = true
+		}
+	}
+	first := func(names map[string]bool) []string {
+		sorted := sortedKeys(names)
+		return sorted[:min(len(sorted), mostNames)]
+	}
+	return first(all[0]), first(all[1]), first(all[2])
 }
 
 // count returns how many jobs match, if the numbers of the lanes tell.

@@ -101,3 +101,41 @@ func TestJobs_largeArgs(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// The filter suggests the names that the page knows, and says beside each state how many jobs of the
+// queue and the kind are in it, as a link to these.
+func TestJobs_suggestions(t *testing.T) {
+	q := open(t)
+	hostile := `"><script>`
+	add(t, q, mail{"a"}, &errand.JobOptions{Delay: time.Hour, Tags: []string{"tenant:t5"}})
+	add(t, q, mail{"a"}, &errand.JobOptions{Queue: "other", Delay: time.Hour})
+	add(t, q, errand.RawArgs{OfKind: "raw"}, &errand.JobOptions{Queue: "other", Group: hostile, Delay: time.Hour})
+	add(t, q, errand.RawArgs{OfKind: "raw"}, &errand.JobOptions{Queue: "other", Group: hostile, Delay: time.Hour})
+	h := admin(q)
+	list := func(id string, names ...string) string {
+		return `<datalist id="` + id + `"><option value="` + strings.Join(names, `"></option><option value="`) + `"></option></datalist>`
+	}
+	for path, wants := range map[string][]string{
+		"": {
+			list("queues", "default", "other"), list("kinds", "mail", "raw"), list("tags", "tenant:t5"), `list="queues"`, `list="kinds"`, `list="tags"`,
+			`<a href="jobs?state=scheduled" aria-label="3 scheduled">3</a>`, `<a href="jobs?state=blocked" aria-label="1 blocked">1</a>`, `> dead</label> 0</span>`,
+		},
+		"?queue=other&state=dead": {
+			list("queues", "default", "other"), list("kinds", "mail", "raw"), `<datalist id="tags"></datalist>`, `value="dead" checked> dead</label> 0</span>`,
+			`<a href="jobs?queue=other&amp;state=scheduled" aria-label="2 scheduled">2</a>`,
+		},
+		"?queue=default&kind=mail": {list("kinds", "mail"), `<a href="jobs?kind=mail&amp;queue=default&amp;state=scheduled" aria-label="1 scheduled">1</a>`},
+		"?tag=none":                {list("queues", "default", "other"), `> dead</label></span>`, `> scheduled</label></span>`},
+		"?args.a=1":                {`> scheduled</label></span>`},
+	} {
+		_, text := get(h, "/jobs"+path)
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("jobs%s lacks %s:\n%s", path, want, text)
+			}
+		}
+		if strings.Contains(text, hostile) {
+			t.Errorf("jobs%s has a script", path)
+		}
+	}
+}
