@@ -108,8 +108,8 @@ func ExampleJobFilter_group() {
 		fmt.Printf("%s: %d wait for a job that is %s\n", g.Group, g.Blocked, g.State)
 	}
 	// Output:
-	// document 17 - ready
 	// document 17 - blocked
+	// document 17 - ready
 	// document 17: 1 wait for a job that is ready
 	// document 18: 1 wait for a job that is ready
 }

@@ -83,10 +83,8 @@ type JobFilter struct {
 	States []State // one of these
 	Queue  string
 	Kind   string
-	// Group is JobOptions.Group, of Queue, which must be set too. Only lists take it, such
-	// as [Queue.Jobs] and [DeadLetters.List]: a call that changes jobs refuses it.
-	Group string
-	Tag   string // one of JobOptions.Tags
+	Group  string // JobOptions.Group, of Queue, which must be set too
+	Tag    string // one of JobOptions.Tags
 	// Parent is the job with whose end these were enqueued, see [Job.Then]. It excludes Tag.
 	Parent ID
 	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, DueFrom
@@ -136,18 +134,9 @@ func (f *JobFilter) matches() bool {
 		!f.EndedFrom.IsZero() || !f.EndedBefore.IsZero()
 }
 
-// selection is choice for a call that changes jobs.
-func (q *Queue) selection(f *faults, filter JobFilter, about ...State) storage.Selection {
-	if filter.Group != "" {
-		f.field("group", filter.Group, "must be empty: only a list takes it")
-		return storage.Selection{}
-	}
-	return q.choice(f, filter, about...)
-}
-
-// choice checks a filter of a call that is about jobs in some states, and returns it as
+// selection checks a filter of a call that is about jobs in some states, and returns it as
 // the store takes it. Its States are among these, or empty for all of them.
-func (q *Queue) choice(f *faults, filter JobFilter, about ...State) storage.Selection {
+func (q *Queue) selection(f *faults, filter JobFilter, about ...State) storage.Selection {
 	if filter.All && filter.narrows() {
 		f.field("all", true, "must be the only condition")
 	}

@@ -23,11 +23,14 @@ type ListOptions struct {
 	// After is JobPage.Next of the page before, of a list with the same filter. If
 	// empty, the first page.
 	After string
+	// Args has the jobs come with their Args, which may be large. If zero, they come without.
+	Args bool
 }
 
 // JobPage is a part of a list of jobs.
 type JobPage struct {
-	// Jobs come without Args, Headers, History, and what they have kept: see [Queue.Job].
+	// Jobs come without Headers, History, and what they have kept: see [Queue.Job]. Without
+	// ListOptions.Args they come without Args too.
 	Jobs []JobInfo `json:"jobs"`
 	// Next is where the next page begins, for [ListOptions].After. It is empty on
 	// the last page.
@@ -41,8 +44,8 @@ type JobPage struct {
 
 // Jobs returns a page of the jobs that match, live, finished and dead. The zero filter
 // matches all. With JobFilter.IDs it returns those of the jobs that there are, on one
-// page, in the order of IDs. A list by Tag, CreatedFrom or CreatedBefore has the job that
-// was enqueued last first. Any other list goes state by state:
+// page, in the order of IDs. A list by Group, Tag, CreatedFrom or CreatedBefore has the job
+// that was enqueued last first. Any other list goes state by state:
 //
 //	running          enqueued last first
 //	ready            by queue and kind; those of one queue and kind by priority and due time
@@ -54,19 +57,18 @@ type JobPage struct {
 //
 // An index finds these, which cost the same however many other jobs there are:
 //
-//   - States, Tag, CreatedFrom and CreatedBefore
+//   - States, Group, Tag, CreatedFrom and CreatedBefore
 //   - DueFrom and DueBefore of scheduled jobs
 //   - Queue and Kind of ready jobs
 //   - EndedFrom and EndedBefore of dead jobs
-//   - Group of running, ready and blocked jobs
 //
-// For other conditions, for a second one with Tag, and for done or cancelled jobs
+// For other conditions, for a second one with Group or Tag, and for done or cancelled jobs
 // alone, jobs are looked at one by one in the order of the list. After 2,000 the page
 // ends, and is Partial. Jobs that were enqueued while the clock was set back may be
 // missing in a list by CreatedFrom or CreatedBefore.
 //
 // While pages are read, a job that changes its state may be on two of them, or on none.
-// In a list by Tag, CreatedFrom or CreatedBefore it is on one. Nothing waits for a list.
+// In a list by Group, Tag, CreatedFrom or CreatedBefore it is on one. Nothing waits for a list.
 func (q *Queue) Jobs(ctx context.Context, filter JobFilter, o *ListOptions) (JobPage, error) {
 	return q.list(ctx, filter, o, allStates)
 }
@@ -81,7 +83,7 @@ func (d *DeadLetters) List(ctx context.Context, filter JobFilter, o *ListOptions
 func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, about []State) (JobPage, error) {
 	o = cmp.Or(o, &ListOptions{})
 	var f faults
-	sel := q.choice(&f, filter, about...)
+	sel := q.selection(&f, filter, about...)
 	if o.Limit < 0 || o.Limit > maxPage {
 		f.field("limit", o.Limit, fmt.Sprintf("must be between 0 and %d", maxPage))
 	}
@@ -97,8 +99,9 @@ func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, abou
 		return JobPage{}, err
 	}
 	if len(sel.IDs) > 0 {
-		return q.listIDs(ctx, sel.IDs, about)
+		return q.listIDs(ctx, sel.IDs, o.Args, about)
 	}
+	sel.Filter.Args = o.Args
 	limit := cmp.Or(o.Limit, defaultPage)
 	got, err := q.store.Jobs(ctx, sel.Filter, after, limit)
 	if err != nil {
@@ -114,7 +117,7 @@ func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, abou
 	return page, nil
 }
 
-func (q *Queue) listIDs(ctx context.Context, ids []ID, about []State) (page JobPage, err error) {
+func (q *Queue) listIDs(ctx context.Context, ids []ID, args bool, about []State) (page JobPage, err error) {
 	page.Jobs = []JobInfo{}
 	for _, id := range ids {
 		r, err := q.store.Job(ctx, id)
@@ -123,7 +126,9 @@ func (q *Queue) listIDs(ctx context.Context, ids []ID, about []State) (page JobP
 		case err == nil:
 			page.Looked++
 			if slices.Contains(about, j.State) {
-				j.Args, j.Headers, j.History, j.Checkpoint, j.Result, j.Progress = nil, nil, nil, nil, nil, nil
+				if j.Headers, j.History, j.Checkpoint, j.Result, j.Progress = nil, nil, nil, nil, nil; !args {
+					j.Args = nil
+				}
 				page.Jobs = append(page.Jobs, j)
 			}
 		case !errors.Is(err, ErrNotFound):

@@ -156,7 +156,7 @@ func act(x *request) (_ *content, err error) {
 		return &content{title: d.title, data: &confirmation{Title: d.title, Idle: visible(p.idle), At: p.at}}, nil
 	}
 	p.text, p.note = visible(p.text), visible(p.note)
-	q := p.confirmation(d)
+	q := p.confirmation(x, d)
 	q.Late = key != "" && x.asked == nil
 	q.Changes = x.changed(p.facts, f.Get("was"))
 	q.Were, q.More = p.grown(f.Get("sure"))
@@ -175,7 +175,7 @@ func act(x *request) (_ *content, err error) {
 type confirmation struct {
 	Title, Text, Note string
 	Idle              string // why there is nothing to do
-	Jobs              []errand.JobInfo
+	Jobs              []withArgs
 	At                string
 	Inputs            []input
 	Docs              [][2]string
@@ -186,8 +186,8 @@ type confirmation struct {
 	Hidden            [][2]string
 }
 
-func (p *plan) confirmation(d *deed) *confirmation {
-	return &confirmation{Title: d.title, Text: p.text, Note: p.note, Jobs: p.jobs, At: p.at, Inputs: p.inputs, Docs: p.docs}
+func (p *plan) confirmation(x *request, d *deed) *confirmation {
+	return &confirmation{Title: d.title, Text: p.text, Note: p.note, Jobs: x.withArgs(p.jobs), At: p.at, Inputs: p.inputs, Docs: p.docs}
 }
 
 // own are the fields of a form that are about asking back.
@@ -249,7 +249,7 @@ func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 	case p.again != nil:
 		return nil, p.again(err)
 	case blame(p.inputs, err):
-		return nil, x.ask(d, p, p.confirmation(d), true)
+		return nil, x.ask(d, p, p.confirmation(x, d), true)
 	}
 	out.Told = visible(out.Told)
 	if err != nil {

@@ -39,6 +39,39 @@ func TestAct_more(t *testing.T) {
 	confirm(t, h, f, "It has begun: 11 jobs with queue default.")
 }
 
+// The jobs of a group are asked about and taken, and no others.
+func TestAct_group(t *testing.T) {
+	q := open(t)
+	h := admin(q)
+	in := func(group string) errand.ID {
+		return add(t, q, mail{"a"}, &errand.JobOptions{Group: group, Delay: time.Hour})
+	}
+	mine, other := []errand.ID{in("ann"), in("ann")}, in("bob")
+	if _, text := get(h, "/jobs?queue=default&group=ann"); !strings.Contains(text, "With all that match") {
+		t.Errorf("no action on the jobs of a group: %s", text)
+	}
+	a := send(h, url.Values{"do": {"cancel"}, "queue": {"default"}, "group": {"ann"}})
+	if n := strings.Count(a.text, `<td class="id">`); n != 2 {
+		t.Errorf("%d samples: %s", n, a.text)
+	}
+	f := asks(t, h, url.Values{"do": {"cancel"}, "queue": {"default"}, "group": {"ann"}}, "2 jobs with queue default, group ann?")
+	confirm(t, h, f, "It has begun: 2 jobs with queue default, group ann.")
+	bulks, err := q.Bulks(t.Context())
+	if err != nil || len(bulks) != 1 {
+		t.Fatal(bulks, err)
+	}
+	serve(t, q, bulks[0].ID)
+	for _, id := range append(mine, other) {
+		want := errand.Cancelled
+		if id == other {
+			want = errand.Scheduled
+		}
+		if j, err := q.Job(t.Context(), id); err != nil || j.State != want {
+			t.Errorf("a job is %s, want %s; %v", j.State, want, err)
+		}
+	}
+}
+
 // Other jobs than were shown are asked about anew, though they are as many. Those that were shown
 // may be gone.
 func TestAct_others(t *testing.T) {

@@ -119,7 +119,7 @@ var verbs = []struct {
 
 // ForAll returns what can be done to all jobs that a filter selects.
 func (f jobsFilter) ForAll(r Role) (all []choice) {
-	if f.Error != "" && r < Admin { // see selected
+	if f.Error != "" && r < Admin || len(f.Args) > 0 { // see selected
 		return nil
 	}
 	for i := range verbs {
@@ -157,8 +157,13 @@ func (x *request) selected(f url.Values) (in errand.JobFilter, text string, err 
 	case f.Get("which") == "marked":
 		return in, "", &refusal{status: http.StatusBadRequest, text: "No job is marked.", remedy: "Mark some in the list first."}
 	}
-	if _, in, err = filterOf(f); err != nil {
+	of, in, err := filterOf(f)
+	switch {
+	case err != nil:
 		return in, "", err
+	case len(of.Args) > 0:
+		return in, "", &refusal{status: http.StatusBadRequest, text: "All jobs with such args cannot be acted on at once.",
+			remedy: "No index finds them: mark the jobs in the list, or choose by other fields."}
 	}
 	if in.Error != "" && x.who.Role < Admin {
 		return in, "", &refusal{status: http.StatusForbidden, text: "It takes the role admin to act on all jobs whose errors contain a text.",
@@ -330,7 +335,7 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which, past string) (*pl
 		p.text = "all jobs " + which + ", of which at least " + count(dry.Total) + " " + wasOrWere(dry.Total) + " found among those looked at first"
 	}
 	if len(dry.Sample) > 0 {
-		page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{IDs: dry.Sample}, nil)
+		page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{IDs: dry.Sample}, &errand.ListOptions{Args: x.who.Role >= Operator})
 		if err != nil {
 			return nil, err
 		}

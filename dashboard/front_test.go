@@ -86,7 +86,7 @@ func TestFront_past(t *testing.T) {
 		ran := make(chan error, 1)
 		go func() { ran <- w.Run(ctx) }()
 		time.Sleep(500 * time.Millisecond) // nothing happens when a period begins
-		for range 12 * 60 { // one a second, and the worker asks once a second
+		for range 12 * 60 {                // one a second, and the worker asks once a second
 			store.commit(t, q)
 			time.Sleep(time.Second)
 			store.version.Add(1)

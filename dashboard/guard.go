@@ -67,7 +67,7 @@ func (x *request) check() error {
 // misspelt name would select all.
 func (p *page) checkNames(query url.Values) error {
 	for _, name := range sortedKeys(query) {
-		if name == "format" || slices.Contains(p.takes, name) {
+		if name == "format" || slices.Contains(p.takes, name) || strings.HasPrefix(name, argPrefix) && slices.Contains(p.takes, "arg") {
 			continue
 		}
 		e := &refusal{status: http.StatusBadRequest, text: "This page takes no parameter " + strconv.Quote(name) + ".", remedy: "It takes format=json, and none that selects something."}

@@ -179,7 +179,7 @@ func (x *request) uniqueKey(key string) string {
 func (x *request) listed(all []errand.JobInfo) []errand.JobInfo {
 	all = append([]errand.JobInfo{}, all...)
 	for i := range all {
-		all[i].Unique = x.uniqueKey(all[i].Unique)
+		all[i].Unique, all[i].Args = x.uniqueKey(all[i].Unique), nil
 	}
 	return all
 }

@@ -1,7 +1,11 @@
 package dashboard
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"html/template"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -9,6 +13,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/argfilter"
 )
 
 // jobsData is what a list of jobs shows.
@@ -16,23 +21,26 @@ type jobsData struct {
 	errand.JobPage
 	Rows   []jobRow
 	Filter jobsFilter
-	States []errand.State
-	Query  template.URL // of this list, without a place, for links
-	First  bool         // it is the first page
-	Fields [][2]string  // of the filter, for a form
+	States []stateChoice
+	// Queues, Kinds and Tags are suggestions: the first of those that the page knows anyway.
+	Queues, Kinds, Tags []string
+	Query               template.URL // of this list, without a place, for links
+	First               bool         // it is the first page
+	Fields              [][2]string  // of the filter, for a form
 	// Slow is true if many jobs were looked at that do not match.
 	Slow bool
 	// Known is true if All is how many jobs match.
 	Known bool
 	All   int64
 	Never bool // nothing was ever enqueued
+	Seen  bool // who asks may see args, or some of them
 	// Cause is the one that the filter names, nil if no job is dead of it.
 	Cause *errand.Cause
 }
 
 // jobRow is a job of a list.
 type jobRow struct {
-	errand.JobInfo
+	withArgs
 	Waits waiting // as far as that is known without a look at each job
 }
 
@@ -41,19 +49,20 @@ type jobsFilter struct {
 	State                                                 []errand.State
 	Queue, Kind, Group, Tag, Error, Reason, Cause, Parent string
 	Times                                                 map[string]string
+	Args                                                  []argfilter.Arg
 }
 
 // filterNames are the parameters of a filter, in the order in which it is told.
-var filterNames = []string{"state", "queue", "kind", "group", "tag", "error", "reason", "cause", "parent", "created_from", "created_before", "due_from", "due_before", "ended_from", "ended_before"}
+var filterNames = []string{"state", "queue", "kind", "group", "tag", "error", "arg", "reason", "cause", "parent", "created_from", "created_before", "due_from", "due_before", "ended_from", "ended_before"}
 
 var allStates = []errand.State{errand.Running, errand.Ready, errand.Scheduled, errand.Blocked, errand.Dead, errand.Done, errand.Cancelled, errand.Expired}
 
 // jobsLimit is how many rows a page has.
 const jobsLimit = 50
 
-// mostCompared is how many jobs are read at most for a page of errors that contain a text, if
-// what is secret in them is hidden from who asks.
-const mostCompared = 2000
+// argPrefix is what the parameters of an address begin with that are about args, as in args.to=ann.
+// A form has arg=to=ann.
+const argPrefix = "args."
 
 // filterOf reads a filter.
 func filterOf(v url.Values) (f jobsFilter, in errand.JobFilter, err error) {
@@ -77,6 +86,22 @@ func filterOf(v url.Values) (f jobsFilter, in errand.JobFilter, err error) {
 	if f.Parent != "" {
 		if in.Parent, err = errand.ParseID(f.Parent); err != nil {
 			return f, in, err
+		}
+	}
+	for _, name := range sortedKeys(v) {
+		path, ok := strings.CutPrefix(name, argPrefix)
+		for _, value := range v[name] {
+			switch {
+			case ok:
+				value = path + "=" + value
+			case name != "arg" || value == "":
+				continue
+			}
+			a, err := argfilter.Parse(value)
+			if err != nil {
+				return f, in, err
+			}
+			f.Args = append(f.Args, a)
 		}
 	}
 	f.Times = map[string]string{}
@@ -119,16 +144,21 @@ func jobs(x *request) (*content, error) {
 		return nil, err
 	}
 	after := v.Get("after")
-	page, err := x.matching(in, after)
+	if len(f.Args) > 0 && x.who.Role < Operator {
+		return nil, &refusal{status: http.StatusForbidden, text: "You may not see args, nor choose jobs by them.", remedy: "It takes the role operator; yours is " + x.who.Role.String() + "."}
+	}
+	page, err := x.matching(f, in, after)
 	if err != nil {
 		return nil, err
 	}
+	rows := x.withArgs(page.Jobs)
 	page.Jobs = x.listed(page.Jobs)
 	l, err := x.look()
 	if err != nil {
 		return nil, err
 	}
-	d := &jobsData{JobPage: page, Filter: f, States: allStates, First: after == "", Slow: page.Partial || page.Looked > len(page.Jobs)+jobsLimit}
+	d := &jobsData{JobPage: page, Filter: f, States: f.states(l), First: after == "", Slow: page.Partial || page.Looked > len(page.Jobs)+jobsLimit}
+	d.Seen = x.who.Role >= Operator
 	d.Never = l.sums().Enqueued == 0 && l.away == nil
 	if in.Cause != 0 {
 		if d.Cause, err = x.causeOf(&in); err != nil {
@@ -136,9 +166,10 @@ func jobs(x *request) (*content, error) {
 		}
 	}
 	d.All, d.Known = f.count(l)
+	d.Queues, d.Kinds, d.Tags = l.names(f.Queue, page.Jobs)
 	holds := l.holds()
 	for i := range page.Jobs {
-		d.Rows = append(d.Rows, jobRow{page.Jobs[i], l.waitsFor(&page.Jobs[i], holds)})
+		d.Rows = append(d.Rows, jobRow{withArgs{page.Jobs[i], rows[i].Args}, l.waitsFor(&page.Jobs[i], holds)})
 	}
 	v.Del("after")
 	v.Del("format")
@@ -151,39 +182,144 @@ func jobs(x *request) (*content, error) {
 	return &content{data: d, json: page}, nil
 }
 
-// matching returns a page of the jobs that match. Below Admin no error that is compared has what is
-// hidden in it: the rows, their number and whether there are more would answer guesses of that.
-func (x *request) matching(in errand.JobFilter, after string) (page errand.JobPage, err error) {
-	part := strings.ToLower(in.Error)
-	if part == "" || x.who.Role >= Admin {
-		return x.b.q.Jobs(x.Context(), in, &errand.ListOptions{Limit: jobsLimit, After: after})
+// matching returns a page of the jobs that match, with args if the role may see some. Below Admin no
+// error that is compared has what is hidden in it, and no args have: the rows, their number and
+// whether there are more would answer guesses of that.
+func (x *request) matching(f jobsFilter, in errand.JobFilter, after string) (errand.JobPage, error) {
+	o := errand.ListOptions{Limit: jobsLimit, After: after, Args: x.who.Role >= Operator}
+	part := ""
+	if x.who.Role < Admin {
+		part, in.Error = strings.ToLower(in.Error), ""
 	}
-	in.Error, page.Next = "", after
-	for first := true; first || page.Next != "" && page.Looked < mostCompared && len(page.Jobs) <= jobsLimit/2; first = false {
-		some, err := x.b.q.Jobs(x.Context(), in, &errand.ListOptions{Limit: jobsLimit - len(page.Jobs), After: page.Next})
-		if err != nil {
-			return page, err
+	list := func(ctx context.Context, o *errand.ListOptions) (errand.JobPage, error) {
+		return x.b.q.Jobs(ctx, in, o)
+	}
+	if part == "" && len(f.Args) == 0 {
+		return list(x.Context(), &o)
+	}
+	return argfilter.List(x.Context(), o, list, func(j *errand.JobInfo) (bool, error) {
+		if part != "" && !strings.Contains(strings.ToLower(x.text(j.Error)), part) {
+			return false, nil
 		}
-		page.Looked, page.Next = page.Looked+max(some.Looked, len(some.Jobs)), some.Next
-		page.Jobs = append(page.Jobs, slices.DeleteFunc(some.Jobs, func(j errand.JobInfo) bool {
-			return !strings.Contains(strings.ToLower(x.text(j.Error)), part)
-		})...)
+		if len(f.Args) == 0 {
+			return true, nil
+		}
+		args, _, err := x.rawArgs(j.Kind, j.Args)
+		return argfilter.Match(f.Args, args), err
+	})
+}
+
+// withArgs is a job, and the beginning of its args as the role may see them.
+type withArgs struct {
+	errand.JobInfo
+	Args string
+}
+
+const (
+	// mostArgs is how many letters of args a row shows, and mostRead how many bytes the args may
+	// have: of larger ones it shows only the size.
+	mostArgs = 60
+	mostRead = 16 << 10
+)
+
+// withArgs returns jobs for rows.
+func (x *request) withArgs(all []errand.JobInfo) []withArgs {
+	out := make([]withArgs, len(all))
+	for i := range all {
+		out[i] = withArgs{all[i], x.brief(&all[i])}
 	}
-	page.Partial = page.Next != "" && len(page.Jobs) < jobsLimit
-	return page, nil
+	return out
+}
+
+// brief returns the beginning of the args of a job, as the role may see them.
+func (x *request) brief(j *errand.JobInfo) string {
+	if len(j.Args) > mostRead && x.who.Role >= Operator {
+		return size(int64(len(j.Args)))
+	}
+	doc, _, err := x.rawArgs(j.Kind, j.Args)
+	if err != nil { // what is secret in them is not known
+		return ""
+	}
+	var line bytes.Buffer
+	if json.Compact(&line, doc) != nil {
+		line.Reset()
+		line.Write(doc)
+	}
+	text := []rune(strings.ToValidUTF8(visible(unescaped(line.String())), "\ufffd"))
+	if len(text) > mostArgs {
+		return string(text[:mostArgs]) + "…"
+	}
+	return string(text)
 }
 
 // Has reports whether the filter has a state.
 func (f jobsFilter) Has(s errand.State) bool { return slices.Contains(f.State, s) }
+
+// ArgBoxes returns what is in the boxes of a form for conditions on args, of which one is empty.
+func (f jobsFilter) ArgBoxes() (all []string) {
+	for _, a := range f.Args {
+		all = append(all, a.String())
+	}
+	return append(all, "")
+}
 
 // only reports whether all states that the filter lets through are among these.
 func (f jobsFilter) only(states ...errand.State) bool {
 	return len(f.State) > 0 && !slices.ContainsFunc(f.State, func(s errand.State) bool { return !slices.Contains(states, s) })
 }
 
+// stateChoice is a state in a form, and how many jobs are in it, if that is known, of the queue and
+// kind that are chosen. Link leads to them.
+type stateChoice struct {
+	State  errand.State
+	Chosen bool
+	Known  bool
+	N      int64
+	Link   template.URL
+}
+
+// states returns the states that a filter can have.
+func (f jobsFilter) states(l *look) (all []stateChoice) {
+	for _, s := range allStates {
+		c := stateChoice{State: s, Chosen: f.Has(s), Link: query("state", string(s), "queue", f.Queue, "kind", f.Kind)}
+		of := f
+		of.State = []errand.State{s}
+		c.N, c.Known = of.count(l)
+		all = append(all, c)
+	}
+	return all
+}
+
+// mostNames is how many names a field suggests.
+const mostNames = 200
+
+// names returns the first names of queues, of kinds in a queue, or in all if it is empty, and of the
+// tags of jobs.
+func (l *look) names(queue string, jobs []errand.JobInfo) (queues, kinds, tags []string) {
+	all := [3]map[string]bool{{}, {}, {}}
+	for i := range l.lanes {
+		if s := &l.lanes[i].Stats; s.Queue != bulkQueue {
+			all[0][s.Queue] = true
+			if queue == "" || s.Queue == queue {
+				all[1][s.Kind] = true
+			}
+		}
+	}
+	for i := range jobs {
+		for _, tag := range jobs[i].Tags {
+			all[2][tag] = true
+		}
+	}
+	first := func(names map[string]bool) []string {
+		sorted := sortedKeys(names)
+		return sorted[:min(len(sorted), mostNames)]
+	}
+	return first(all[0]), first(all[1]), first(all[2])
+}
+
 // count returns how many jobs match, if the numbers of the lanes tell.
 func (f jobsFilter) count(l *look) (n int64, known bool) {
-	if f.Group+f.Tag+f.Error+f.Reason+f.Cause+f.Parent != "" {
+	if f.Group+f.Tag+f.Error+f.Reason+f.Cause+f.Parent != "" || len(f.Args) > 0 {
 		return 0, false
 	}
 	for _, t := range f.Times {

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -23,8 +22,7 @@ type Filter struct {
 	States []State `json:"states,omitempty"` // one of these
 	Queue  string  `json:"queue,omitempty"`
 	Kind   string  `json:"kind,omitempty"`
-	// Group is that of a job, a group of Queue, which must be set too. Only Jobs takes it:
-	// Redrive, RunNow, Change and Delete refuse a Filter with a Group, and do nothing.
+	// That of a job, a group of Queue, which must be set too.
 	Group string `json:"group,omitempty"`
 	Tag   string `json:"tag,omitempty"` // one of the job's
 	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, the
@@ -41,6 +39,8 @@ type Filter struct {
 	EndedBefore time.Time `json:"ended_before,omitzero"`
 	// Error must occur in the last error, without regard to ASCII case.
 	Error string `json:"error,omitempty"`
+	// Args chooses nothing: it has the jobs of a [Page] come with their args.
+	Args bool `json:"-"`
 }
 
 // Has reports whether jobs in a state can match f, as far as States and the fields
@@ -99,14 +99,6 @@ type Under struct {
 	// transaction; without Data that is nothing. A step that is several transactions calls it in
 	// each, with what was done so far and the Next after that. It must not call the Store.
 	Place func(*Step) Checkpoint
-}
-
-// Check returns an error if s selects jobs by what only a list takes.
-func (s *Selection) Check() error {
-	if len(s.IDs) == 0 && s.Filter.Group != "" {
-		return fmt.Errorf("errand: group %q in the filter of a change: only a list takes it", s.Filter.Group)
-	}
-	return nil
 }
 
 // Waiting says which scheduled jobs RunNow makes ready: those that have run before,

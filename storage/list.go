@@ -2,7 +2,7 @@ package storage
 
 // Page is a part of a list of jobs.
 //
-// A list whose filter has a Tag, CreatedFrom or CreatedBefore is in the order of keys,
+// A list whose filter has a Group, Tag, CreatedFrom or CreatedBefore is in the order of keys,
 // the highest first. If the clock was set back, CreatedFrom and CreatedBefore may leave
 // out jobs with an earlier time than one with a lower key. Any other list is in the order
 // of states, and jobs of one state are in this order:
@@ -16,7 +16,8 @@ package storage
 //
 // A job that stays as it is while a list is read is on one page of it.
 type Page struct {
-	// Jobs come without args, headers, history, and what attempts have kept, see [Kept].
+	// Jobs come without headers, history, and what attempts have kept, see [Kept], and without
+	// args unless the filter has Args.
 	Jobs []Record
 	// Next is where the next page begins, in a form that only the Store knows. It is
 	// empty if no job is left.
@@ -28,5 +29,5 @@ type Page struct {
 
 // ByKey reports whether a list of jobs that match f is in the order of keys.
 func (f *Filter) ByKey() bool {
-	return f.Tag != "" || !f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero()
+	return f.Group != "" || f.Tag != "" || !f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero()
 }

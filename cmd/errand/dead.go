@@ -52,7 +52,6 @@ func deadListCommand(t *tool) *cobra.Command {
 		},
 	}
 	f.add(cmd, queue.Dead)
-	f.addGroup(cmd)
 	page.add(cmd)
 	completeArgs(cmd, nil)
 	return cmd

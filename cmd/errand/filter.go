@@ -34,6 +34,7 @@ func (f *filterFlags) add(cmd *cobra.Command, states ...queue.State) {
 		return slices.ContainsFunc(of, func(s queue.State) bool { return slices.Contains(states, s) })
 	}
 	laneFlags(cmd, &f.queue, &f.kind)
+	flags.StringVar(&f.group, "group", "", "only of this group of --queue")
 	flags.StringVar(&f.tag, "tag", "", "only with this tag")
 	flags.Func("parent", "only those that were enqueued with the end of the job with this `ID`", func(s string) (err error) {
 		f.parent, err = queue.ParseID(s)
@@ -63,11 +64,6 @@ func (f *filterFlags) add(cmd *cobra.Command, states ...queue.State) {
 			return err
 		})
 	}
-}
-
-// addGroup adds the flag that only lists have.
-func (f *filterFlags) addGroup(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.group, "group", "", "only of this group of --queue")
 }
 
 // filter returns what the flags choose.

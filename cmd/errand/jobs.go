@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/argfilter"
 	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 )
@@ -24,15 +25,17 @@ an ID that begins so.`,
 func jobListCommand(t *tool) *cobra.Command {
 	var f filterFlags
 	var page pageFlags
+	var conditions []argfilter.Arg
 	cmd := &cobra.Command{
 		Use:   "ls FILE",
 		Short: "List jobs",
 		Long: `List the jobs that the flags choose, live, finished and dead. Some choices are quick
-however many jobs there are: states, tags, when jobs were enqueued, are due or died,
-queue and kind of ready jobs, and the group of running, ready and blocked ones. For
-others 2,000 jobs are looked at for a page, and the list says so.`,
+however many jobs there are: states, groups, tags, when jobs were enqueued, are due or
+died, and queue and kind of ready jobs. For others 2,000 jobs are looked at for a page,
+and the list says so.`,
 		Example: `  errand jobs ls jobs.db --state ready --kind send
   errand jobs ls jobs.db --queue edits --group "document 17"
+  errand jobs ls jobs.db --kind send --arg to=ada@example.org
   errand jobs ls jobs.db --created-from 2026-03-01 --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,7 +45,7 @@ others 2,000 jobs are looked at for a page, and the list says so.`,
 			}
 			var list queue.JobPage
 			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
-				list, err = q.Jobs(cmd.Context(), filter, &page.o)
+				list, err = jobsWith(cmd.Context(), q, filter, page.o, conditions)
 				return err
 			})
 			if err != nil {
@@ -52,10 +55,29 @@ others 2,000 jobs are looked at for a page, and the list says so.`,
 		},
 	}
 	f.add(cmd, queue.Scheduled, queue.Ready, queue.Blocked, queue.Running, queue.Done, queue.Cancelled, queue.Expired, queue.Dead)
-	f.addGroup(cmd)
+	cmd.Flags().Func("arg", "only with this value in the args, as `NAME=VALUE`; NAME may be a path such as address.city (repeatable: all must hold)", func(s string) error {
+		a, err := argfilter.Parse(s)
+		conditions = append(conditions, a)
+		return err
+	})
 	page.add(cmd)
 	completeArgs(cmd, nil)
 	return cmd
+}
+
+// jobsWith returns a page of the jobs that match and whose args meet all conditions. The jobs come
+// without args, as they do in any list.
+func jobsWith(ctx context.Context, q *queue.Queue, filter queue.JobFilter, o queue.ListOptions, all []argfilter.Arg) (queue.JobPage, error) {
+	if len(all) == 0 {
+		return q.Jobs(ctx, filter, &o)
+	}
+	o.Args = true
+	return argfilter.List(ctx, o, func(ctx context.Context, o *queue.ListOptions) (queue.JobPage, error) { return q.Jobs(ctx, filter, o) },
+		func(j *queue.JobInfo) (bool, error) {
+			is := argfilter.Match(all, j.Args)
+			j.Args = nil
+			return is, nil
+		})
 }
 
 func jobShowCommand(t *tool) *cobra.Command {

@@ -172,16 +172,18 @@ func TestJobs_refusesBadInput(t *testing.T) {
 	}
 }
 
-// The jobs of a group are listed. A call that changes jobs takes no group, rather than all
-// jobs there are.
+// The jobs of a group are listed and changed, and no others.
 func TestJobs_group(t *testing.T) {
 	g := newGraveyard(t)
+	add := func(group string, delay time.Duration) errand.ID {
+		return enqueue(t, g.Queue, note{}, &errand.JobOptions{Group: group, Delay: delay})
+	}
 	dead := g.bury(note{}, &errand.JobOptions{Group: "a"}, errand.ReasonExhausted, "x")
-	waits := enqueue(t, g.Queue, note{}, &errand.JobOptions{Group: "a"})
-	later := enqueue(t, g.Queue, note{}, &errand.JobOptions{Group: "b", Delay: time.Hour})
+	waits, last := add("a", 0), add("a", 0)
+	other, later := g.bury(note{}, &errand.JobOptions{Group: "c"}, errand.ReasonExhausted, "x"), add("b", time.Hour)
 	of := errand.JobFilter{Queue: "default", Group: "a"}
 	page, err := g.Jobs(t.Context(), of, nil)
-	if err != nil || len(page.Jobs) != 2 || page.Jobs[0].ID != waits || page.Jobs[1].ID != dead || page.Jobs[0].Group != "a" {
+	if err != nil || len(page.Jobs) != 3 || page.Jobs[0].ID != last || page.Jobs[1].ID != waits || page.Jobs[2].ID != dead || page.Jobs[0].Group != "a" {
 		t.Errorf("the jobs of a group are %+v, %v", page, err)
 	}
 	page, err = g.DeadLetters().List(t.Context(), of, nil)
@@ -194,23 +196,42 @@ func TestJobs_group(t *testing.T) {
 		},
 		"CancelAll": func(f errand.JobFilter) (any, error) { return g.CancelAll(t.Context(), f) },
 		"Delete":    func(f errand.JobFilter) (any, error) { return g.Delete(t.Context(), f) },
-		"RunNow": func(f errand.JobFilter) (any, error) {
-			return g.RunNow(t.Context(), f, &errand.RunNowOptions{FirstRuns: true})
-		},
-		"Redrive": func(f errand.JobFilter) (any, error) { return g.DeadLetters().Redrive(t.Context(), f, nil) },
-		"Purge":   func(f errand.JobFilter) (any, error) { return g.DeadLetters().Purge(t.Context(), f) },
+		"RunNow":    func(f errand.JobFilter) (any, error) { return g.RunNow(t.Context(), f, nil) },
+		"Redrive":   func(f errand.JobFilter) (any, error) { return g.DeadLetters().Redrive(t.Context(), f, nil) },
+		"Purge":     func(f errand.JobFilter) (any, error) { return g.DeadLetters().Purge(t.Context(), f) },
 	} {
-		for _, f := range []errand.JobFilter{of, {Group: "a"}} {
-			r, err := call(f)
-			wantFaults(t, err, fault{"group", `"a"`, "must be empty: only a list takes it"})
-			if !reflect.ValueOf(r).IsZero() {
-				t.Errorf("%s returns %+v", what, r)
-			}
+		r, err := call(errand.JobFilter{Group: "a"})
+		wantFaults(t, err, fault{"queue", `""`, "must be set with group: a group is one of its queue"})
+		if !reflect.ValueOf(r).IsZero() {
+			t.Errorf("%s returns %+v", what, r)
 		}
 	}
-	for id, state := range map[errand.ID]errand.State{dead: errand.Dead, waits: errand.Blocked, later: errand.Scheduled} {
-		if j := lookUp(t, g.Queue, id); j.State != state || j.Queue != "default" {
-			t.Errorf("a job is %s in queue %s, want %s", j.State, j.Queue, state)
+	take := func(what string, want int, n int, err error) {
+		t.Helper()
+		if n != want || err != nil {
+			t.Errorf("%s took %d jobs of the group, want %d; %v", what, n, want, err)
+		}
+	}
+	dry, err := g.StartBulk(t.Context(), errand.Bulk{Do: errand.BulkCancel, Filter: of, DryRun: true})
+	if take("a dry run", 2, int(dry.Total), err); dry.More || len(dry.Sample) != 2 {
+		t.Errorf("a dry run returns %+v", dry)
+	}
+	r, err := g.DeadLetters().Redrive(t.Context(), of, nil)
+	take("Redrive", 1, r.Redriven, err)
+	cancelled, err := g.CancelAll(t.Context(), of)
+	take("CancelAll", 3, cancelled.Changed, err)
+	n, err := g.Delete(t.Context(), of)
+	take("Delete", 3, n, err)
+	n, err = g.DeadLetters().Purge(t.Context(), of)
+	take("Purge", 0, n, err)
+	of.Group = "b"
+	run, err := g.RunNow(t.Context(), of, &errand.RunNowOptions{FirstRuns: true})
+	take("RunNow", 1, run.Ready, err)
+	changed, err := g.Change(t.Context(), of, errand.JobChange{Queue: "other"})
+	take("Change", 1, changed.Changed, err)
+	for id, want := range map[errand.ID]string{other: "dead in default", later: "ready in other"} {
+		if j := lookUp(t, g.Queue, id); fmt.Sprintf("%s in %s", j.State, j.Queue) != want {
+			t.Errorf("a job is %s in queue %s, want %s", j.State, j.Queue, want)
 		}
 	}
 }

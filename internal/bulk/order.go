@@ -216,7 +216,7 @@ func countKept(ctx context.Context, store storage.Store, f *storage.Filter) (ok 
 			return false, 0, nil
 		}
 	}
-	if f.Tag != "" || f.Reason != "" || f.Error != "" {
+	if f.Group != "" || f.Tag != "" || f.Reason != "" || f.Error != "" {
 		return false, 0, nil
 	}
 	if f.Cause != 0 {

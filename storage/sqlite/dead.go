@@ -32,6 +32,11 @@ UNION ALL ` + deadSelect + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LI
 	ofCause        = ` cause = ?13 AND cause <> 0 AND`
 	sqlCauseSelect = deadSelect + ofCause + ` ended_at = ?7 AND id > ?8 AND` + deadMatch + `
 UNION ALL ` + deadSelect + ofCause + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LIMIT ?9`
+	// And for one group, whose dead members are sorted: those that keep others back, and those
+	// that were passed.
+	deadMember = `SELECT o.job AS id, salt, created_at, ended_at FROM main.errand_option o CROSS JOIN main.errand_dead` + memberFrom +
+		` AND (?13 = 0 OR cause = ?13) AND (ended_at, id) > (?7, ?8) AND` + deadMatch
+	sqlGroupDead = deadMember + ` AND o.group_key = ?14 AND o.role = 3 UNION ALL ` + deadMember + ` AND o.group_key = ?14 AND o.role = 0 ORDER BY 4, 1 LIMIT ?9`
 
 	// isUnspent is whether the last attempt of a job could not reach the other side, and cost
 	// it nothing. While the next one runs that is another one.
@@ -44,11 +49,11 @@ UNION ALL ` + deadSelect + ofCause + ` ended_at > ?7 AND` + deadMatch + ` ORDER 
 OR COALESCE((SELECT h.attempt = j.attempt AND NOT retry_after FROM main.errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1), 0)))`
 	lastError = `COALESCE((SELECT NULLIF(error, '') FROM main.errand_error e WHERE e.job = j.id AND e.token = j.token),
 (SELECT error FROM main.errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1))`
-	// waitMatch is the jobs that wait and match: ?1 and ?2 bounds of the key, ?3
+	// waitMatch is the jobs that match, of those that are scheduled and not outside of the
+	// bounds ?1 and ?2 of the key: ?3
 	// queue, ?4 kind, ?5 part of the last error, ?6 and ?7 which, ?8 and ?9 bounds of
 	// the time of creation, ?10 and ?11 of the due time, ?12 tag.
-	waitMatch = ` LEFT JOIN main.errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND state = 1
-AND ((attempt = 0 AND ?6) OR (attempt > 0 AND (NOT ?7 OR ` + hasFailed + `)))
+	waitMatch = ` state = 1 AND ((attempt = 0 AND ?6) OR (attempt > 0 AND (NOT ?7 OR ` + hasFailed + `)))
 AND (?3 = '' OR queue = ?3) AND (?4 = '' OR kind = ?4) AND (?3 <> '' OR ?4 <> '' OR ` + notBulk + `)
 AND (?5 = '' OR instr(lower(` + lastError + `), lower(?5)) > 0)
 AND created_at >= ?8 AND created_at < ?9 AND due_at >= ?10 AND due_at < ?11
@@ -57,10 +62,15 @@ AND (?12 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?12 AND t
 	// a whole if they are few; else all live jobs are passed by key. An index by
 	// lane would cost every job that is enqueued, leased or finished, see the schema.
 	sqlManyWait  = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1 OFFSET 2000`
-	sqlWaitByKey = `SELECT id, salt, created_at FROM main.errand_job j NOT INDEXED` + waitMatch + ` ORDER BY id LIMIT ?13`
-	sqlWaitAll   = `SELECT id, salt, created_at FROM main.errand_job j INDEXED BY errand_job_scheduled` + waitMatch
-	sqlLastJob   = `SELECT COALESCE(MAX(id), 0) FROM main.errand_job`
-	sqlWaits     = `SELECT lane, state, salt, created_at, options, ?4 OR CASE WHEN attempt = 0 THEN ?2 ELSE NOT ?3 OR ` + hasFailed + ` END
+	sqlWaitByKey = `SELECT id, salt, created_at FROM main.errand_job j NOT INDEXED` + waitFrom + waitMatch + ` ORDER BY id LIMIT ?13`
+	sqlWaitAll   = `SELECT id, salt, created_at FROM main.errand_job j INDEXED BY errand_job_scheduled` + waitFrom + waitMatch
+	waitFrom     = ` LEFT JOIN main.errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND`
+	// Of a group, those that have run before and those that have not.
+	waitMember   = liveMember + waitMatch + memberKeys
+	sqlGroupWait = waitMember + ` AND o.group_key = ?14 AND o.role = 2 AND o.role >= 2 UNION ALL ` +
+		waitMember + ` AND o.group_key = ?14 AND o.role = 0 ORDER BY 1 LIMIT ?13`
+	sqlLastJob = `SELECT COALESCE(MAX(id), 0) FROM main.errand_job`
+	sqlWaits   = `SELECT lane, state, salt, created_at, options, ?4 OR CASE WHEN attempt = 0 THEN ?2 ELSE NOT ?3 OR ` + hasFailed + ` END
 FROM main.errand_job j WHERE id = ?1`
 
 	sqlUrgent    = `SELECT job, lane FROM main.errand_urgent u CROSS JOIN main.errand_job j NOT INDEXED WHERE job > 0 AND id = job AND state = 2 ORDER BY job`
@@ -88,7 +98,7 @@ const stepLimit = 500
 // a million were made ready (BenchmarkRunNow).
 const runNowLimit = 250
 
-// deadQuery returns sqlDeadSelect, or what it is for one cause, with the arguments. The
+// deadQuery returns sqlDeadSelect, or what it is for one cause or group, with the arguments. The
 // position is also put into the bounds of the time of death, which are what the index
 // is entered with.
 func deadQuery(f storage.Filter, at storage.Position, limit int) (text string, args []any) {
@@ -101,7 +111,10 @@ func deadQuery(f storage.Filter, at storage.Position, limit int) (text string, a
 		from = max(from, died)
 	}
 	args = []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit, created, till, f.Tag}
-	if f.Cause != 0 {
+	switch {
+	case f.Group != "":
+		return sqlGroupDead, append(args, f.Cause, rules.GroupName(f.Queue, f.Group))
+	case f.Cause != 0:
 		return sqlCauseSelect, append(args, f.Cause)
 	}
 	return sqlDeadSelect, args
@@ -173,8 +186,8 @@ func (s *Store) choose(ctx context.Context, sel storage.Selection) (c choice, er
 	if len(sel.IDs) > 0 {
 		return named(sel), nil
 	}
-	if err := sel.Check(); err != nil || !sel.Filter.Has(storage.Dead) {
-		return c, err
+	if !sel.Filter.Has(storage.Dead) {
+		return c, nil
 	}
 	limit := stepLimit
 	if sel.Limit > 0 {
@@ -339,9 +352,6 @@ func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection
 
 // chooseWaiting is choose for jobs that are scheduled.
 func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which storage.Waiting) (c choice, err error) {
-	if err := sel.Check(); err != nil {
-		return c, err
-	}
 	f, limit := sel.Filter, runNowLimit
 	if sel.Limit > 0 {
 		limit = min(limit, sel.Limit)
@@ -359,6 +369,9 @@ func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which 
 		created, till := bounds(f.CreatedFrom, f.CreatedBefore)
 		due, before := bounds(f.DueFrom, f.DueBefore)
 		args := []any{sel.After.Key, c.through, f.Queue, f.Kind, f.Error, which.First, which.Failed, created, till, due, before, f.Tag}
+		if f.Group != "" {
+			return tx.SelectContext(ctx, &rows, sqlGroupWait, append(args, limit+1, rules.GroupName(f.Queue, f.Group))...)
+		}
 		if err := tx.Get(&due, sqlManyWait); errors.Is(err, sql.ErrNoRows) {
 			return tx.SelectContext(ctx, &rows, sqlWaitAll, args...)
 		} else if err != nil {

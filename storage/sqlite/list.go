@@ -54,13 +54,18 @@ UNION ALL ` + lookDead + ` WHERE cause = ?6 AND cause <> 0 AND ended_at >= ?2 AN
 	sqlListFinished = lookFinished + ` WHERE j.id < ?2 ORDER BY j.id DESC`
 	sqlListKeys     = lookLive + ` WHERE j.id >= ?2 AND j.id < ?3 UNION ALL ` + lookFinished + ` WHERE j.id >= ?2 AND j.id < ?3 UNION ALL ` +
 		lookDead + ` WHERE j.id >= ?2 AND j.id < ?3 ORDER BY 1 DESC`
-	sqlListTag = `SELECT t.job, COALESCE(j.state, f.state, 6), COALESCE(j.lane, f.lane, d.lane, 0), COALESCE(j.priority, f.priority, d.priority, 0),
+	// lookAny has the jobs of a table of keys, named t, whatever they are.
+	lookAny = `SELECT t.job, COALESCE(j.state, f.state, 6), COALESCE(j.lane, f.lane, d.lane, 0), COALESCE(j.priority, f.priority, d.priority, 0),
 COALESCE(j.due_at, f.due_at, d.due_at, 0), COALESCE(j.created_at, f.created_at, d.created_at, 0), COALESCE(f.ended_at, d.ended_at, 0),
-COALESCE(d.reason, ''), COALESCE(d.cause, 0), ?1 = '' OR instr(lower(COALESCE(NULLIF(f.error, ''), NULLIF(d.error, ''),
+COALESCE(d.reason, ''), COALESCE(d.cause, 0), (?1 = '' OR instr(lower(COALESCE(NULLIF(f.error, ''), NULLIF(d.error, ''),
 (SELECT NULLIF(error, '') FROM main.errand_error e WHERE e.job = t.job AND e.token = COALESCE(j.token, f.token, d.token)),
-(SELECT error FROM main.errand_history h WHERE h.job = t.job AND h.args IS NULL ORDER BY n DESC LIMIT 1), '')), lower(?1)) > 0
-FROM main.errand_tag t LEFT JOIN main.errand_job j ON j.id = t.job LEFT JOIN main.errand_finished f ON f.id = t.job LEFT JOIN main.errand_dead d ON d.id = t.job
-WHERE tag = ?4 AND job >= ?2 AND job < ?3 ORDER BY job DESC`
+(SELECT error FROM main.errand_history h WHERE h.job = t.job AND h.args IS NULL ORDER BY n DESC LIMIT 1), '')), lower(?1)) > 0)`
+	joinAny    = ` LEFT JOIN main.errand_job j ON j.id = t.job LEFT JOIN main.errand_finished f ON f.id = t.job LEFT JOIN main.errand_dead d ON d.id = t.job`
+	sqlListTag = lookAny + ` FROM main.errand_tag t` + joinAny + ` WHERE tag = ?4 AND job >= ?2 AND job < ?3 ORDER BY job DESC`
+	// The members of a group have indexes by role. ?5 has a bit for each role to be looked at.
+	lookGroup    = lookAny + ` AND (?6 = '' OR EXISTS (SELECT 1 FROM main.errand_tag g WHERE g.tag = ?6 AND g.job = t.job)) FROM main.errand_option t` + joinAny + ` WHERE group_key = ?4 AND t.job >= ?2 AND t.job < ?3`
+	sqlListGroup = lookGroup + ` AND role = 0 AND ?5 & 1 UNION ALL ` + lookGroup + ` AND role = 1 AND ?5 & 2 UNION ALL ` +
+		lookGroup + ` AND role = 2 AND role >= 2 AND ?5 & 4 UNION ALL ` + lookGroup + ` AND role = 3 AND ?5 & 8 ORDER BY 1 DESC`
 
 	sqlKeyFrom = `SELECT id, created_at FROM main.errand_job WHERE id >= ?1 UNION ALL SELECT id, created_at FROM main.errand_finished WHERE id >= ?1
 UNION ALL SELECT id, created_at FROM main.errand_dead WHERE id >= ?1 ORDER BY id LIMIT 1`
@@ -340,13 +345,7 @@ func (l *lister) look(mark func(g *glance) string, text string, args ...any) err
 			return scanError(rows, err)
 		}
 		l.looked++
-		matches := l.matches(&g)
-		if matches && l.f.Group != "" {
-			if matches, err = l.isMember(g.ID); err != nil {
-				return err
-			}
-		}
-		if matches {
+		if l.matches(&g) {
 			if len(l.found) == l.limit {
 				l.over = true
 				return nil
@@ -364,9 +363,6 @@ func (l *lister) running(at []int64) error {
 
 // ready lists lane by lane.
 func (l *lister) ready(at []int64) error {
-	if l.f.Group != "" {
-		return l.readyOf(at)
-	}
 	lanes := l.lanes
 	mark := func(g *glance) string { return mark('w', g.Lane, g.Priority, g.DueAt, g.ID) }
 	if at != nil {
@@ -408,11 +404,7 @@ func (l *lister) scheduled(at []int64) error {
 // blocked lists group by group.
 func (l *lister) blocked([]int64) error {
 	low, high, job := "", "\x7f", int64(-1)
-	switch {
-	case l.f.Group != "":
-		low = rules.GroupName(l.f.Queue, l.f.Group)
-		high = low + "\x00" // no name has one
-	case l.f.Queue != "":
+	if l.f.Queue != "" {
 		low, high = l.f.Queue+" ", l.f.Queue+"!"
 	}
 	if l.from != "" {
@@ -426,11 +418,8 @@ func (l *lister) blocked([]int64) error {
 	return l.look(func(g *glance) string { return mark('b', g.ID) + "." + g.Reason }, sqlListBlocked, low, job, high)
 }
 
-// behind lists those that wait behind the holder of their unique key. None is of a group.
+// behind lists those that wait behind the holder of their unique key.
 func (l *lister) behind(at []int64) error {
-	if l.f.Group != "" {
-		return nil
-	}
 	return l.look(func(g *glance) string { return mark('u', g.ID) }, sqlListBehind, first(at, -1))
 }
 
@@ -469,10 +458,26 @@ func (l *lister) byKey(at []int64) error {
 		high = min(high, at[0])
 	}
 	mark := func(g *glance) string { return mark('k', g.ID) }
-	if l.f.Tag == "" {
-		return l.look(mark, sqlListKeys, low, high)
+	switch {
+	case l.f.Group != "":
+		return l.look(mark, sqlListGroup, low, high, rules.GroupName(l.f.Queue, l.f.Group), l.roles(), l.f.Tag)
+	case l.f.Tag != "":
+		return l.look(mark, sqlListTag, low, high, l.f.Tag)
 	}
-	return l.look(mark, sqlListTag, low, high, l.f.Tag)
+	return l.look(mark, sqlListKeys, low, high)
+}
+
+// roles has a bit for each role in a group that a job which matches may have.
+func (l *lister) roles() (mask int) {
+	for state, roles := range map[storage.State]int{
+		storage.Running: 4, storage.Ready: 4, storage.Scheduled: 1 | 4, storage.Blocked: 2, storage.Dead: 1 | 8,
+		storage.Done: 1, storage.Cancelled: 1, storage.Expired: 1,
+	} {
+		if l.f.Has(state) {
+			mask |= roles
+		}
+	}
+	return mask
 }
 
 // keyFrom returns the key of the first job that was enqueued at a time or later, as if

@@ -110,10 +110,11 @@ func TestJobs_bounded(t *testing.T) {
 	page(storage.Filter{Queue: "a", Group: "g"}, "", 3, 3, false)
 	page(storage.Filter{Queue: "a", Group: "g", States: []storage.State{storage.Blocked}}, "", 2, 2, false)
 	page(storage.Filter{Queue: "a", Group: "g h"}, "", 2, 2, false)
-	page(storage.Filter{Queue: "a", Group: "g", CreatedFrom: t0}, "", 3, 2000, true)
+	page(storage.Filter{Queue: "a", Group: "g", CreatedFrom: t0}, "", 3, 3, false)
 	if _, err := s.Change(ctx, t0, storage.Selection{Filter: storage.Filter{Queue: "a", Kind: "rare"}}, storage.Edit{Cancel: &storage.Retention{}}); err != nil {
 		t.Fatal(err)
 	}
+	page(storage.Filter{Queue: "a", Group: "g", States: []storage.State{storage.Scheduled, storage.Done}}, "", 0, 0, false) // none is kept
 	next := page(storage.Filter{Error: "no"}, "", 0, 2000, true)
 	page(storage.Filter{Error: "no"}, next, 0, n+1-2000, false)
 	page(storage.Filter{}, "", 10, 11, true)

@@ -3,13 +3,12 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/errandq/errand/storage"
-	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -17,12 +16,9 @@ const (
 	sqlLiveOf     = `SELECT ` + narrowColumns + ownPolicy + `, state, cancelling, ` + liveError + ` AS error, ` + isUnreached + ` AS unreached FROM main.errand_job` + listed
 	sqlFinishedOf = `SELECT ` + narrowColumns + ownPolicy + `, state, ended_at, ` + endedError + ` AS error FROM main.errand_finished` + listed
 	sqlDeadOf     = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, ` + endedError + ` AS error FROM main.errand_dead` + listed
-	sqlTagsOf     = `SELECT t.job, t.tag FROM json_each(?1) k CROSS JOIN main.errand_tag t ON t.job = k.value`
-
-	sqlIsMember = `SELECT EXISTS (SELECT 1 FROM main.errand_option WHERE job = ?1 AND group_key = ?2)`
-	// Those of a group: they have places of it, so there are few, and they are sorted.
-	sqlListReadyOf = lookMember + ` WHERE o.group_key = ?3 AND o.role >= 2 AND o.role < 3 AND state = 2 AND lane = ?2
-AND (-priority, due_at, j.id) > (?4, ?5, ?6) ORDER BY priority DESC, due_at, j.id`
+	sqlArgsOf     = `SELECT k.value AS job, COALESCE(j.args, f.args, d.args, p.args) AS args FROM json_each(?1) k LEFT JOIN main.errand_job j ON j.id = k.value
+LEFT JOIN main.errand_finished f ON f.id = k.value LEFT JOIN main.errand_dead d ON d.id = k.value LEFT JOIN main.errand_payload p ON p.job = k.value`
+	sqlTagsOf = `SELECT t.job, t.tag FROM json_each(?1) k CROSS JOIN main.errand_tag t ON t.job = k.value`
 )
 
 // records returns the jobs that were found, in their order, with their tags.
@@ -57,6 +53,9 @@ func (l *lister) records() ([]storage.Record, error) {
 			}
 		}
 	}
+	if err := l.args(out, at); err != nil {
+		return nil, err
+	}
 	if err := l.options(optional, func(job int64) *storage.Record { return &out[at[job]] }); err != nil || len(tagged) == 0 {
 		return out, err
 	}
@@ -75,6 +74,22 @@ func (l *lister) records() ([]storage.Record, error) {
 	return out, err
 }
 
+// args fills in the args of records, if they are asked for. at says where that of a job is.
+func (l *lister) args(out []storage.Record, at map[int64]int) error {
+	if !l.f.Args || len(out) == 0 {
+		return nil
+	}
+	var rows []struct {
+		Job  int64
+		Args []byte
+	}
+	err := l.tx.SelectContext(l.ctx, &rows, sqlArgsOf, jsonKeys(slices.Collect(maps.Keys(at))))
+	for i := range rows {
+		out[at[rows[i].Job]].Args = rows[i].Args
+	}
+	return err
+}
+
 // options fills in what the records of jobs have of errand_option.
 func (l *lister) options(jobs []int64, of func(job int64) *storage.Record) error {
 	if len(jobs) == 0 {
@@ -86,36 +101,6 @@ func (l *lister) options(jobs []int64, of func(job int64) *storage.Record) error
 		rows[i].show(of(rows[i].Job))
 	}
 	return err
-}
-
-// isMember reports whether a job is a member of the group that is asked for.
-func (l *lister) isMember(job int64) (is bool, err error) {
-	st, err := l.stmt(sqlIsMember)
-	if err == nil {
-		err = st.QueryRowContext(l.ctx, job, rules.GroupName(l.f.Queue, l.f.Group)).Scan(&is)
-	}
-	return is, err
-}
-
-// readyOf is ready for the members of a group.
-func (l *lister) readyOf(at []int64) error {
-	from := 0
-	if at != nil {
-		if from = slices.Index(l.lanes, at[0]); from < 0 {
-			return badPlace(fmt.Sprint(at))
-		}
-	}
-	mark := func(g *glance) string { return mark('w', g.Lane, g.Priority, g.DueAt, g.ID) }
-	for _, lane := range l.lanes[from:] {
-		priority, due, key := int64(math.MinInt64), int64(math.MinInt64), int64(0)
-		if at != nil && lane == at[0] {
-			priority, due, key = -at[1], at[2], at[3]
-		}
-		if err := l.look(mark, sqlListReadyOf, lane, rules.GroupName(l.f.Queue, l.f.Group), priority, due, key); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func jsonKeys(keys []int64) string {

@@ -122,7 +122,6 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlListReady:     "SEARCH j USING INDEX errand_job_ready (lane=? AND priority<?)",
 		sqlListReadyRest: "SEARCH j USING INDEX errand_job_ready (lane=? AND priority=? AND due_at>?)",
 		sqlListScheduled: "SEARCH j USING INDEX errand_job_scheduled (due_at>? AND due_at<?)",
-		sqlIsMember:      "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlListDead:      "SEARCH j USING INDEX errand_dead_ended (ended_at>? AND ended_at<?)",
 		sqlListFinished:  "SEARCH j USING INTEGER PRIMARY KEY (rowid<?)",
 		sqlListKeys:      "MERGE (UNION ALL)",
@@ -357,16 +356,31 @@ func TestGroups_PassesOverMembers(t *testing.T) {
 	}
 }
 
-// The ready jobs of a group have places of it. So there are few, and they are sorted.
-func TestList_SortsPlaces(t *testing.T) {
+// The jobs of a group are found by the indexes of roles, in the order of keys, behind a position
+// among them, and whatever jobs there are of others. The dead ones are sorted.
+func TestGroup_ByIndex(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "jobs.db"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	const places, job = "SEARCH o USING COVERING INDEX errand_option_head (group_key=? AND role>? AND role<?)", "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)"
-	if plan := explain(t, s, sqlListReadyOf); !strings.HasPrefix(plan, places+"\n"+job+"\n") || strings.Contains(plan, "SCAN") {
-		t.Errorf("%s\nplan:\n%s", sqlListReadyOf, plan)
+	const rest, blocked, head, dead = "errand_option_rest (group_key=?", "errand_option_blocked (group_key=?", "errand_option_head (group_key=? AND role=?", "errand_option_dead (group_key=?"
+	for text, want := range map[string][]string{
+		sqlLiveOfGroup:     {rest + " AND rowid>? AND rowid<?)", blocked + " AND rowid>? AND rowid<?)", head + " AND rowid>? AND rowid<?)"},
+		sqlFinishedOfGroup: {rest + " AND rowid>? AND rowid<?)"},
+		sqlGroupWait:       {rest + " AND rowid>? AND rowid<?)", head + " AND rowid>? AND rowid<?)"},
+		sqlGroupDead:       {rest + ")", dead + ")"},
+		sqlListGroup:       {rest + " AND rowid>? AND rowid<?)", blocked + " AND rowid>? AND rowid<?)", head + " AND rowid>? AND rowid<?)", dead + " AND rowid>? AND rowid<?)"},
+	} {
+		plan := explain(t, s, text)
+		for _, index := range want {
+			if !strings.Contains(plan, "USING COVERING INDEX "+index) {
+				t.Errorf("%s\nno %s in the plan:\n%s", text, index, plan)
+			}
+		}
+		if strings.Contains(plan, "SCAN") || text != sqlGroupDead && strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%s\nplan:\n%s", text, plan)
+		}
 	}
 }
 

@@ -276,6 +276,8 @@ var jobFaults = []fault{
 			}
 		})(in)
 	}},
+	{"lists without args", "list_records", jobLists(func(f *storage.Filter, _ *string) { f.Args = false }, nil)},
+	{"lists with args that nobody has asked for", "list_records", jobLists(func(f *storage.Filter, _ *string) { f.Args = true }, nil)},
 	{"lists without regard to the state", "list_filters", jobLists(func(f *storage.Filter, _ *string) { f.States = nil }, nil)},
 	{"lists without regard to the group", "list_group", jobLists(func(f *storage.Filter, _ *string) { f.Group = "" }, nil)},
 	{"lists groups of all queues", "list_group", jobLists(func(f *storage.Filter, _ *string) {
@@ -288,11 +290,35 @@ var jobFaults = []fault{
 			p.Jobs = slices.DeleteFunc(p.Jobs, func(r storage.Record) bool { return r.State == storage.Done })
 		}
 	})},
-	{"deletes without regard to the group", "list_group_alone", func(in *instance) storage.Store {
+	{"deletes without regard to the group", "change_group", func(in *instance) storage.Store {
 		h := sound(in)
 		h.del = func(ctx context.Context, sel storage.Selection) (storage.Step, error) {
 			sel.Filter.Group = ""
 			return in.Delete(ctx, sel)
+		}
+		return h
+	}},
+	{"redrives without regard to the group", "change_group", func(in *instance) storage.Store {
+		h := sound(in)
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
+			sel.Filter.Group = ""
+			return in.Redrive(ctx, now, sel, queue)
+		}
+		return h
+	}},
+	{"runs without regard to the group", "change_group", func(in *instance) storage.Store {
+		h := sound(in)
+		h.runNow = func(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
+			sel.Filter.Group = ""
+			return in.RunNow(ctx, now, sel, which)
+		}
+		return h
+	}},
+	{"changes without regard to the group", "change_group", func(in *instance) storage.Store {
+		h := sound(in)
+		h.change = func(ctx context.Context, now time.Time, sel storage.Selection, e storage.Edit) (storage.Step, error) {
+			sel.Filter.Group = ""
+			return in.Change(ctx, now, sel, e)
 		}
 		return h
 	}},

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -102,7 +103,7 @@ Error must occur in the last error, without regard to ASCII case.`, func(f *fixt
 		f.lists(storage.Filter{Tag: "od"})
 	}},
 
-	{"list_by_key", `A list whose filter has a Tag, CreatedFrom or CreatedBefore is in the order of keys, the highest first.`, func(f *fixture) {
+	{"list_by_key", `A list whose filter has a Group, Tag, CreatedFrom or CreatedBefore is in the order of keys, the highest first.`, func(f *fixture) {
 		all := f.society()
 		byKey := inOrder(all)
 		slices.SortFunc(byKey, func(a, b storage.ID) int { return cmp.Compare(b.Key(), a.Key()) })
@@ -149,7 +150,7 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		}
 	}},
 
-	{"list_records", `Jobs come without args, headers, history, and what attempts have kept, see [Kept].`, func(f *fixture) {
+	{"list_records", `Jobs come without headers, history, and what attempts have kept, see [Kept], and without args unless the filter has Args.`, func(f *fixture) {
 		f.morgue()
 		done, waits := f.stopped("x"), f.run(f.s)
 		f.keep(keep, f.s, storage.Finish{Lease: done.Lease, Outcome: storage.OutcomeDone, Result: []byte("ok")})
@@ -163,15 +164,21 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		if len(got) != 30 {
 			f.Fatalf("%d are listed, want 30", len(got))
 		}
-		for _, r := range got {
+		with := f.list(storage.Filter{Args: true}, 100)
+		if len(with) != len(got) {
+			f.Fatalf("%d are listed with args, want %d", len(with), len(got))
+		}
+		for i, r := range got {
 			want := f.record(r.ID)
-			want.Args, want.Headers, want.History = nil, nil, nil
+			want.Headers, want.History = nil, nil
 			want.Kept = storage.Kept{}
+			f.same(fmt.Sprintf("a job that is %s, with args", r.State), with[i], want)
+			want.Args = nil
 			f.same(fmt.Sprintf("a job that is %s", r.State), r, want)
 		}
 	}},
 
-	{"list_group", `Group is that of a job, a group of Queue, which must be set too.`, func(f *fixture) {
+	{"list_group", `That of a job, a group of Queue, which must be set too.`, func(f *fixture) {
 		add := func(changes ...func(*storage.NewJob)) storage.ID {
 			f.later(time.Second)
 			return f.add(newJob(changes...))[0]
@@ -186,18 +193,18 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 			newJob(g, lane("other", kind)), newJob(g, lane("other", kind), tagged("odd")))
 		b1, b2 := add(g), add(g, lane(queue, "a"), tagged("odd"))
 		of := storage.Filter{Queue: queue, Group: "g"}
-		f.lists(of, b1, b2, dead, cancelled, done.ID)
-		f.lists(storage.Filter{Queue: "other", Group: "g"}, others[6:]...)
-		f.lists(storage.Filter{Queue: queue, Group: "g "}, others[2:4]...)
+		f.lists(of, b2, b1, dead, cancelled, done.ID)
+		f.lists(storage.Filter{Queue: "other", Group: "g"}, others[7], others[6])
+		f.lists(storage.Filter{Queue: queue, Group: "g "}, others[3], others[2])
 		f.lists(storage.Filter{Queue: queue, Group: "none"})
 		f.skipHead(queue, "g", dead)
 		f.configure(f.s, storage.Lane{Queue: queue}, storage.Settings{storage.SettingGroupLimit: 4})
 		r1, later, r2, b3 := add(g, priority(5), tagged("odd")), add(g, delay(time.Hour)), add(g), add(g, lane(queue, "b"))
-		waits := []storage.ID{b2, r1, b1, r2} // by kind and priority
-		f.states("ready", waits, "ready ready ready ready")
-		f.lists(of, append(waits, later, b3, dead, cancelled, done.ID)...)
-		f.order("leased", leasedIDs(f.lease(f.s, 1)), waits[1:2])
-		f.lists(of, r1, b2, b1, r2, later, b3, dead, cancelled, done.ID)
+		f.states("ready", []storage.ID{b2, r1, b1, r2}, "ready ready ready ready")
+		all := []storage.ID{b3, r2, later, r1, b2, b1, dead, cancelled, done.ID}
+		f.lists(of, all...)
+		f.order("leased", leasedIDs(f.lease(f.s, 1)), []storage.ID{r1})
+		f.lists(of, all...)
 		for want, filter := range map[storage.ID]storage.Filter{
 			r1: {States: []storage.State{storage.Running}}, b2: {Kind: "a"}, later: {DueFrom: f.now.Add(time.Minute)}, b3: {States: []storage.State{storage.Blocked}},
 			dead: {Error: "no"}, cancelled: {Tag: "odd", States: []storage.State{storage.Cancelled}}, done.ID: {CreatedBefore: f.record(cancelled).CreatedAt},
@@ -205,28 +212,96 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 			filter.Queue, filter.Group = of.Queue, of.Group
 			f.lists(filter, want)
 		}
+		for _, states := range [][]storage.State{{storage.Ready}, {storage.Scheduled}, {storage.Dead}, {storage.Done, storage.Cancelled}, {storage.Ready, storage.Dead}} {
+			want := slices.DeleteFunc(slices.Clone(all), func(id storage.ID) bool { return !slices.Contains(states, f.record(id).State) })
+			f.lists(storage.Filter{Queue: queue, Group: "g", States: states}, want...)
+		}
 	}},
 
-	{"list_group_alone", `Only Jobs takes it: Redrive, RunNow, Change and Delete refuse a Filter with a Group, and do nothing.`, func(f *fixture) {
-		done := f.run(f.s)
-		f.keep(keep, f.s, storage.Finish{Lease: done.Lease, Outcome: storage.OutcomeDone})
-		ids := []storage.ID{done.ID, f.bury(storage.ReasonPermanent, "no"), f.add(newJob(delay(time.Hour)))[0], f.add(newJob())[0]}
-		sel := storage.Selection{Filter: storage.Filter{Queue: queue, Group: "g"}}
-		finished := sel
-		finished.Filter.States = []storage.State{storage.Done}
-		for what, call := range map[string]func() (storage.Step, error){
-			"Redrive":            func() (storage.Step, error) { return f.s.Redrive(f.ctx, f.now, sel, "") },
-			"RunNow":             func() (storage.Step, error) { return f.s.RunNow(f.ctx, f.now, sel, storage.Waiting{First: true}) },
-			"Change":             func() (storage.Step, error) { return f.s.Change(f.ctx, f.now, sel, moved("other")) },
-			"Delete":             func() (storage.Step, error) { return f.s.Delete(f.ctx, sel) },
-			"Delete of finished": func() (storage.Step, error) { return f.s.Delete(f.ctx, finished) },
-		} {
-			if step, err := call(); err == nil || step.N != 0 {
-				f.Errorf("%s returns %+v, %v", what, step, err)
+	{"change_group", `Selection is what a change of many jobs is about: the jobs named by IDs, or, if there are none, those that match Filter and come after After, the earliest first.`, func(f *fixture) {
+		g := grouped("g")
+		add := func(changes ...func(*storage.NewJob)) storage.ID { return f.add(newJob(append(changes, g)...))[0] }
+		end := func(group string) storage.ID {
+			l := f.run(f.s, grouped(group))
+			f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+			return l.ID
+		}
+		d1, d2 := end("g"), end("g")
+		end("h")
+		f.configure(f.s, storage.Lane{Queue: queue}, storage.Settings{storage.SettingGroupLimit: 2})
+		passed := f.bury(storage.ReasonPermanent, "no", g)
+		lone, keeper := f.bury(storage.ReasonPermanent, "no", grouped("i")), f.bury(storage.ReasonPermanent, "no", lane("third", kind), g)
+		f.later(time.Second)
+		retried := f.run(f.s, g)
+		f.add(newJob(lane("fourth", kind), g))
+		alone := f.exchange(f.s, storage.Exchange{Wants: wants(1, storage.Want{Queues: []string{"fourth"}, Kinds: []string{kind}})}).Leased[0]
+		for _, l := range []storage.Leased{retried, alone} {
+			f.back(l, storage.OutcomeRetry, f.now.Add(time.Hour))
+		}
+		first, r1, r2, b := add(delay(time.Hour)), add(), add(), add()
+		live := []storage.ID{retried.ID, first, r1, r2, b}
+		others := append(f.add(newJob(g, lane("other", kind)), newJob(g, lane("other", kind)), newJob(grouped("h")), newJob(delay(time.Hour), grouped("h"))), lone)
+		sel := storage.Selection{Filter: storage.Filter{Queue: queue, Group: "g"}, Limit: 1}
+		step := func(what string, want int, call func(storage.Selection) (storage.Step, error)) {
+			f.Helper()
+			n, s := 0, sel
+			for more := true; more; more = s.After != (storage.Position{}) {
+				got, err := call(s)
+				f.must(err)
+				n, s.After, s.Through = n+got.N, got.Next, got.Through
+			}
+			if n != want {
+				f.Errorf("%s took %d jobs of the group, want %d", what, n, want)
 			}
 		}
-		f.states("all", ids, "done dead scheduled ready")
-		f.lists(storage.Filter{Queue: queue}, ids[3], ids[2], ids[1], ids[0])
+		step("RunNow", 1, func(s storage.Selection) (storage.Step, error) { return f.s.RunNow(f.ctx, f.now, s, storage.Waiting{}) })
+		f.states("run now", live, "blocked scheduled ready ready blocked")
+		step("RunNow of all", 1, func(s storage.Selection) (storage.Step, error) {
+			return f.s.RunNow(f.ctx, f.now, s, storage.Waiting{First: true})
+		})
+		f.states("run now", live, "blocked blocked ready ready blocked")
+		sel.Filter.Queue = "fourth"
+		step("RunNow of one that has its place", 1, func(s storage.Selection) (storage.Step, error) {
+			return f.s.RunNow(f.ctx, f.now, s, storage.Waiting{})
+		})
+		sel.Filter.Queue = queue
+		urgent := 7
+		step("Change", 5, func(s storage.Selection) (storage.Step, error) {
+			return f.s.Change(f.ctx, f.now, s, storage.Edit{Priority: &urgent})
+		})
+		for _, id := range live {
+			if got := f.record(id).Priority; got != urgent {
+				f.Errorf("a job of the group has priority %d, want %d", got, urgent)
+			}
+		}
+		for _, id := range others {
+			if got := f.record(id).Priority; got != 0 {
+				f.Errorf("a job of another group has priority %d", got)
+			}
+		}
+		step("Redrive", 1, func(s storage.Selection) (storage.Step, error) { return f.s.Redrive(f.ctx, f.now, s, "") })
+		sel.Filter.Queue = "third"
+		step("Redrive of one that keeps others back", 1, func(s storage.Selection) (storage.Step, error) { return f.s.Redrive(f.ctx, f.now, s, queue) })
+		f.states("redriven", []storage.ID{passed, keeper}, "blocked blocked")
+		sel.Filter.Queue, sel.Filter.States = queue, []storage.State{storage.Done}
+		step("Delete", 2, func(s storage.Selection) (storage.Step, error) { return f.s.Delete(f.ctx, s) })
+		for _, id := range []storage.ID{d1, d2} {
+			if _, err := f.s.Job(f.ctx, id); !errors.Is(err, storage.ErrNotFound) {
+				f.Errorf("a deleted job is found: %v", err)
+			}
+		}
+		cancel := func(s storage.Selection) (storage.Step, error) {
+			return f.s.Change(f.ctx, f.now, s, storage.Edit{Cancel: &storage.Retention{}})
+		}
+		sel.Filter.States = []storage.State{storage.Blocked}
+		step("Cancel of those that are blocked", 5, cancel)
+		f.states("what was not blocked", []storage.ID{r1, r2}, "ready ready")
+		sel.Filter.States = nil
+		step("Cancel", 2, cancel)
+		f.states("the others", append(others, alone.ID), "ready blocked ready scheduled dead ready")
+		f.bury(storage.ReasonPermanent, "no", lane("third", kind), g)
+		sel.Filter.Queue = "third"
+		step("Delete of a dead one", 1, func(s storage.Selection) (storage.Step, error) { return f.s.Delete(f.ctx, s) })
 	}},
 
 	{"tags_stay", `Tags []string // distinct, none of them empty or with a space

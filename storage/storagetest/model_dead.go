@@ -58,9 +58,6 @@ func lowerASCII(s string) string {
 // Redrive implements [storage.Store].
 func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
 	m := in.m
-	if err := sel.Check(); err != nil {
-		return storage.Step{}, err
-	}
 	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
@@ -109,9 +106,6 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 // RunNow implements [storage.Store].
 func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
 	m := in.m
-	if err := sel.Check(); err != nil {
-		return storage.Step{}, err
-	}
 	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}

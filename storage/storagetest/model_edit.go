@@ -12,9 +12,6 @@ import (
 // Change implements [storage.Store].
 func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selection, e storage.Edit) (storage.Step, error) {
 	m := in.m
-	if err := sel.Check(); err != nil {
-		return storage.Step{}, err
-	}
 	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
@@ -135,9 +132,6 @@ func (j *job) failures() []storage.Failure {
 // Delete implements [storage.Store].
 func (in *instance) Delete(ctx context.Context, sel storage.Selection) (storage.Step, error) {
 	m := in.m
-	if err := sel.Check(); err != nil {
-		return storage.Step{}, err
-	}
 	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}

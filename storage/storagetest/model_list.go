@@ -60,7 +60,10 @@ func (in *instance) Jobs(ctx context.Context, f storage.Filter, after string, li
 	}, func(a, b *job) int { return a.place(byKey).compare(b.place(byKey)) })
 	for _, j := range all[:min(len(all), max(limit, 0))] {
 		r := j.record()
-		r.Args, r.Headers, r.History = nil, nil, nil
+		r.Headers, r.History = nil, nil
+		if !f.Args {
+			r.Args = nil
+		}
 		r.Kept = storage.Kept{}
 		page.Jobs = append(page.Jobs, r)
 	}

@@ -91,6 +91,9 @@ func (h *history) filter(t *rapid.T) (real, model storage.Filter) {
 	var f storage.Filter
 	if rapid.Bool().Draw(t, "by queue") {
 		f.Queue = anyQueue.Draw(t, "queue")
+		if rapid.IntRange(0, 2).Draw(t, "by group") == 0 {
+			f.Group = anyGroup.Draw(t, "group")
+		}
 	}
 	if rapid.Bool().Draw(t, "by kind") {
 		f.Kind = anyKind.Draw(t, "kind")
