@@ -57,7 +57,7 @@ func TestTasks(t *testing.T) {
 			b.says("done", "170", reversed)
 		}},
 		{"redrive these and stop half-way", func(b *tab) {
-			b.follow("the button of the cause", named+`("button", "Redrive")[0]`)
+			b.follow("the button of the cause", `document.querySelector("[aria-labelledby='causes'] form.do button")`)
 			b.asks("1,000 jobs")
 			js[string](b, `document.querySelector("input[name=rate]").value = "20"`)
 			b.follow("the button that confirms", button("Redrive"))
