@@ -240,6 +240,8 @@ type Queue struct {
 	notices  sync.Map // the kinds that an OnDead of this process names
 	loggers  loggers
 
+	opened time.Time // by its clock
+
 	closing  sync.Once
 	closeErr error
 }
@@ -316,7 +318,7 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{store: store, opts: o, clock: c, changing: make(chan struct{}, 1), loggers: loggers{all: []*slog.Logger{o.Logger, o.SQLite.Logger}}}
+	q := &Queue{store: store, opts: o, clock: c, opened: c.Now(), changing: make(chan struct{}, 1), loggers: loggers{all: []*slog.Logger{o.Logger, o.SQLite.Logger}}}
 	if len(o.Middleware) > 0 {
 		q.entry = through(o.Middleware, take)
 	}

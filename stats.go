@@ -157,6 +157,8 @@ type LaneTotals struct {
 	// Evicted and DeadEvicted are those of [LaneStats].
 	Evicted     int64 `json:"evicted"`
 	DeadEvicted int64 `json:"dead_evicted"`
+	// Since is when this process has opened the queue, on the queue's clock.
+	Since time.Time `json:"since"`
 	// Attempts are by the event that told of their end: [EventDone], [EventRetried],
 	// [EventDead], [EventSnoozed], [EventCancelled], [EventUnavailable], [EventInterrupted],
 	// [EventCrashed] or [EventLeaseLost].
@@ -204,7 +206,7 @@ func (q *Queue) Totals(ctx context.Context) ([]LaneTotals, error) {
 		out[i] = LaneTotals{
 			Queue: s.Queue, Kind: s.Kind, Number: s.Number, Enqueued: s.Total.Enqueued,
 			Done: s.Total.Done, Cancelled: s.Total.Cancelled, Expired: s.Total.Expired, Dead: s.Total.Dead, Failed: s.Total.Failed,
-			Evicted: s.Evicted, DeadEvicted: s.EvictedDead, Stats: stats[i],
+			Evicted: s.Evicted, DeadEvicted: s.EvictedDead, Since: q.opened, Stats: stats[i],
 		}
 		m := meters[s.Lane]
 		for outcome, n := range m.Attempts {

@@ -128,8 +128,6 @@ type laneData struct {
 	Curves   []*curve
 	Throttle string
 	Own      ownPolicies
-	WaitMean time.Duration
-	RunMean  time.Duration
 }
 
 // ownPolicies are the jobs of a lane that have a policy of their own, among the first that wait.
@@ -252,12 +250,6 @@ func (d *laneData) sum(l *look) {
 	if d.Both {
 		d.Served, d.Lanes = l.served(d.Queue, d.Kind), nil
 	}
-	if s.Wait.Count > 0 {
-		d.WaitMean = time.Duration(s.Wait.Sum / float64(s.Wait.Count) * float64(time.Second))
-	}
-	if s.Run.Count > 0 {
-		d.RunMean = time.Duration(s.Run.Sum / float64(s.Run.Count) * float64(time.Second))
-	}
 	slices.SortStableFunc(d.Lanes, func(a, b *errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
 	if n := len(d.Lanes); n > lanesLimit {
 		d.Lanes, d.More = d.Lanes[:lanesLimit], n-lanesLimit
@@ -268,10 +260,7 @@ func (d *laneData) sum(l *look) {
 func addTotals(s, t *errand.LaneTotals, first bool) {
 	s.Enqueued += t.Enqueued
 	s.Done += t.Done
-	s.Wait.Count += t.Wait.Count
-	s.Wait.Sum += t.Wait.Sum
-	s.Run.Count += t.Run.Count
-	s.Run.Sum += t.Run.Sum
+	s.Wait, s.Run, s.Since = plus(s.Wait, t.Wait), plus(s.Run, t.Run), t.Since
 	a, b := &s.Stats, &t.Stats
 	a.Scheduled += b.Scheduled
 	a.Ready += b.Ready

@@ -278,6 +278,7 @@ var funcs = template.FuncMap{
 	"query":     query,
 	"bytes":     size,
 	"perMinute": perMinute,
+	"quantiles": func(h errand.Histogram) string { return quantiles(&h) },
 	"shape":     func(s errand.State) string { return shapes[s] },
 	"dict":      dict,
 	"pairs":     pairs,
