@@ -43,7 +43,7 @@ type LaneStats struct {
 	// queue and its kind.
 	Holds []HoldState `json:"holds,omitempty"`
 	// Rate is how many a minute there were in the last minutes. It is nil if that is not known:
-	// the file is younger than five minutes, it has met 200 queues and kinds before this one, the
+	// the file is younger than ten minutes, it has met 200 queues and kinds before this one, the
 	// disk was nearly full, or the store keeps no history.
 	Rate *Rate `json:"rate,omitempty"`
 }
@@ -249,12 +249,10 @@ func (q *Queue) rating(ctx context.Context, now time.Time) (r rating, err error)
 	r.since = now.Add(-storage.SampleEach).Truncate(storage.SampleEach).UTC()
 	r.minutes = now.Sub(r.since).Minutes()
 	all, err := h.History(ctx, r.since)
-	if err != nil || len(all) == 0 || all[0].At.After(r.since) { // none, or the file is younger
+	if err != nil || len(all) == 0 || !all[0].At.Before(r.since) { // none, or the file is younger
 		return r, err
 	}
-	if all[0].At.Before(r.since) {
-		all = all[1:]
-	}
+	all = all[1:]
 	if r.known = len(all) == 0 || !all[0].Unknown; len(all) == 0 || !r.known {
 		return r, nil
 	}
@@ -318,7 +316,7 @@ type LanePeriod struct {
 //
 // The file keeps, whichever processes write it, a day of periods of five minutes, and seven days
 // of an hour. One during which the disk was nearly full is part of that before. The last one ends
-// now. If the clock has gone back, what it had been ahead for is gone.
+// now. If the clock has gone back, what was done while it was ahead is in none.
 //
 // It returns [ErrUnsupportedDB] if the store keeps none.
 func (q *Queue) History(ctx context.Context, since time.Time) ([]Period, error) {
@@ -356,7 +354,6 @@ func (q *Queue) History(ctx context.Context, since time.Time) ([]Period, error) 
 
 // periods returns what has changed from each sample to the next. The last one is of now.
 func periods(all []storage.Sample, since time.Time) (out []Period) {
-	now := all[len(all)-1].At
 	newest := all[len(all)-2].At
 	for i := 0; i < len(all)-1; {
 		s, next := &all[i], i+1
@@ -370,8 +367,8 @@ func periods(all []storage.Sample, since time.Time) (out []Period) {
 		if next > i+1 {
 			p.To = all[next-1].At.Add(storage.SampleEach)
 		}
-		if i = next; p.To.After(now) {
-			p.To = now
+		if i = next; p.To.After(all[next].At) { // a part of its hour is known by five minutes, or it is now
+			p.To = all[next].At
 		}
 		if s.Unknown || !p.To.After(p.From) || !p.To.After(since) {
 			continue

@@ -140,7 +140,7 @@ func (l *look) numbers(s span) []figure {
 	}
 	failures := rated("Failed a minute", numberFailed)
 	if v, _ := l.rate(numberDead); failures.Note == "" && v > 0 {
-		failures.Note = perMinute(v) + " of them died"
+		failures.Note = perMinute(v) + " a minute died"
 	}
 	all := []figure{age, rated("Done a minute", numberDone), failures}
 	for i := range all {

@@ -72,9 +72,13 @@ func heads(ctx context.Context, q *errand.Queue, queue string) (all []errand.Blo
 	return all, true, nil
 }
 
-// noHeads is the plan if no job waits behind a dead one.
-func noHeads(queue string) *plan {
-	return &plan{idle: "No job of " + queue + " waits behind a dead one of its group.", at: "groups" + string(query("queue", queue))}
+// noHeads is the plan if no job waits behind a dead one, among the groups that were looked at.
+func noHeads(queue string, left bool) *plan {
+	idle := "No job of " + queue + " waits behind a dead one of its group."
+	if left {
+		idle = "Nobody waits in the first " + count(mostHeads*mostHeadPages) + " groups of " + queue + " that have a dead job. Redrive or skip the others one by one."
+	}
+	return &plan{idle: idle, at: "groups" + string(query("queue", queue))}
 }
 
 const headsLeft = " There are more: these are the first, act again for the rest."
@@ -87,7 +91,7 @@ func redriveHeads(x *request, f url.Values) (*plan, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return noHeads(queue), nil
+		return noHeads(queue, left), nil
 	}
 	b := errand.Bulk{Do: errand.BulkRedrive}
 	for _, g := range all {
@@ -110,7 +114,7 @@ func skipHeads(x *request, f url.Values) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := noHeads(queue)
+	p := noHeads(queue, left)
 	if len(all) == 0 {
 		return p, nil
 	}
@@ -123,7 +127,7 @@ func skipHeads(x *request, f url.Values) (*plan, error) {
 	for _, g := range all[:min(len(all), 10)] {
 		some.IDs = append(some.IDs, g.Head)
 	}
-	page, err := x.b.q.Jobs(x.Context(), some, nil)
+	page, err := x.b.q.Jobs(x.Context(), some, &errand.ListOptions{Args: true})
 	if err != nil {
 		return nil, err
 	}

@@ -241,7 +241,7 @@ func (s *looks) take(ctx context.Context, last *look, full bool) (*look, error) 
 	if err != nil {
 		return nil, err
 	}
-	changed := last == nil || last.away != nil || !known || v != last.version || last.waits() && time.Since(last.read) >= judgeEach
+	changed := last == nil || last.away != nil || !known || v != last.version || (last.waits() || last.fades()) && time.Since(last.read) >= judgeEach
 	if changed {
 		if l.lanes, err = s.q.Totals(ctx); err != nil {
 			return nil, err
@@ -260,7 +260,7 @@ func (s *looks) take(ctx context.Context, last *look, full bool) (*look, error) 
 		}
 		l.health, l.full = s.damaged(l.health), true
 	}
-	if changed || full && !last.same(l) {
+	if changed && (last == nil || last.away != nil || v != last.version || !known || !reflect.DeepEqual(last.lanes, l.lanes)) || full && !last.same(l) {
 		l.serial++
 	}
 	return l, nil
@@ -393,6 +393,14 @@ func (l *look) holdsAmong(lanes []*errand.LaneTotals, further []errand.HoldState
 func (l *look) waits() bool {
 	return slices.ContainsFunc(l.lanes, func(t errand.LaneTotals) bool {
 		return t.Stats.Scheduled > 0 && t.Stats.OldestDue.IsZero() && !l.served(t.Queue, t.Kind)
+	})
+}
+
+// fades reports whether rates become others though nothing is committed.
+func (l *look) fades() bool {
+	return slices.ContainsFunc(l.lanes, func(t errand.LaneTotals) bool {
+		r := t.Stats.Rate
+		return r == nil && l.past.young(l.clock.Now) || r != nil && *r != errand.Rate{Since: r.Since}
 	})
 }
 

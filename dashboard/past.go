@@ -45,6 +45,9 @@ func (p past) remember(ctx context.Context, q *errand.Queue) (past, error) {
 		since = p.periods[n-1].From
 	}
 	got, err := q.History(ctx, since)
+	if err == nil && len(got) == 0 && len(p.periods) > 0 { // the clock was set back
+		return past{}.remember(ctx, q)
+	}
 	if errors.Is(err, errand.ErrUnsupportedDB) {
 		return past{none: true}, nil
 	}
@@ -52,8 +55,11 @@ func (p past) remember(ctx context.Context, q *errand.Queue) (past, error) {
 		return past{whole: hour}, err
 	}
 	older := slices.IndexFunc(p.periods, func(o errand.Period) bool { return !o.From.Before(got[0].From) })
-	if older < 0 || !p.whole.Equal(hour) {
+	switch {
+	case !p.whole.Equal(hour):
 		older = 0
+	case older < 0:
+		older = len(p.periods)
 	}
 	return past{periods: append(slices.Clone(p.periods[:older]), got...), whole: hour}, nil
 }
@@ -100,10 +106,15 @@ func (p *past) in(from, to time.Time, n number) (sum float64) {
 // has it of one lane; known is false if the file is younger.
 func (p *past) rate(now time.Time, n number) (perMinute float64, known bool) {
 	since := now.Add(-rateOver).Truncate(rateOver)
-	if len(p.periods) == 0 || p.periods[0].From.After(since) {
+	if len(p.periods) == 0 || !p.periods[0].From.Before(since) {
 		return 0, false
 	}
 	return p.in(since, now, n) / now.Sub(since).Minutes(), true
+}
+
+// young reports whether rates are not known yet, and will be.
+func (p *past) young(now time.Time) bool {
+	return len(p.periods) > 0 && now.Sub(p.periods[0].From) <= 3*rateOver
 }
 
 // rateOver is the least time of which rates are, and the unit in which they begin.

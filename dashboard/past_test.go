@@ -33,8 +33,9 @@ func TestPast_rate(t *testing.T) {
 	}{
 		"nothing yet":        {nil, noon, 0, false},
 		"a young file":       {[]errand.Period{periodOf(before(4), noon, done(5))}, noon, 0, false},
-		"five minutes":       {[]errand.Period{periodOf(before(5), noon, done(10))}, noon, 2, true},
-		"eight minutes":      {[]errand.Period{periodOf(before(5), noon, done(10)), periodOf(noon, noon.Add(3*time.Minute), done(6))}, noon.Add(3 * time.Minute), 2, true},
+		"five minutes":       {[]errand.Period{periodOf(before(5), noon, done(10))}, noon, 0, false},
+		"ten minutes":        {[]errand.Period{periodOf(before(10), before(5), done(9)), periodOf(before(5), noon, done(10))}, noon, 2, true},
+		"eight of thirteen":  {[]errand.Period{periodOf(before(10), before(5), done(9)), periodOf(before(5), noon, done(10)), periodOf(noon, noon.Add(3*time.Minute), done(6))}, noon.Add(3 * time.Minute), 2, true},
 		"nothing of late":    {[]errand.Period{periodOf(before(60), before(55), done(10))}, noon, 0, true},
 		"a period of more":   {[]errand.Period{periodOf(before(20), noon, done(80))}, noon, 4, true},
 		"one that has begun": {[]errand.Period{periodOf(before(60), before(55), done(10)), periodOf(noon, noon.Add(time.Second), done(1))}, noon.Add(time.Second), 60 / 301.0, true},

@@ -69,7 +69,8 @@ const (
 	// multiples of it since 1970.
 	SampleEach = 5 * time.Minute
 	// SamplesEachFor is for how long all samples are kept. Then the first one of each hour is, for
-	// SamplesFor.
+	// SamplesFor, and the last one before these. What is not is deleted with the first sample of an
+	// hour.
 	SamplesEachFor = 24 * time.Hour
 	SamplesFor     = 7 * 24 * time.Hour
 	// SampledLanes is how many lanes a sample has, the first by their Number. The others
@@ -105,6 +106,6 @@ type SampledLane struct {
 	Total Totals
 	// Scheduled to Dead are how many jobs were in each state.
 	Scheduled, Ready, Running, Blocked, Dead int64
-	// OldestDue is that of [LaneStats]; zero too if a hold keeps the lane.
+	// OldestDue is that of [LaneStats]; zero too if a hold keeps the lane, and of the lanes together.
 	OldestDue time.Time
 }

@@ -79,7 +79,12 @@ counted. The file is only read: whether it can be written is not tried. --histor
 what has become of jobs, by five minutes for up to two hours, by hours for up to two
 days, else by six hours; a file keeps a day by five minutes and seven days by hours.`,
 		Example: "  errand status jobs.db\n  errand status jobs.db --history=1h",
-		Args:    cobra.ExactArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 && cmd.Flags().Changed("history") {
+				return fmt.Errorf("--history %s: must be --history=%[1]s", args[1])
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkAgo(ago); err != nil {
 				return err

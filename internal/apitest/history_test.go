@@ -56,6 +56,8 @@ func TestQueue_History(t *testing.T) {
 	s := &sampled{
 		samples: []storage.Sample{
 			sampleOf(ago(26*time.Hour-10*time.Minute), 0), // the first of its hour, of which others are gone
+			sampleOf(ago(25*time.Hour-5*time.Minute), 60), // of an hour that is a day ago in part
+			sampleOf(ago(25*time.Hour-40*time.Minute), 60),
 			sampleOf(ago(2*time.Hour), 60),
 			{At: ago(time.Hour), Unknown: true},
 			sampleOf(ago(10*time.Minute), 75),
@@ -82,6 +84,8 @@ func TestQueue_History(t *testing.T) {
 	}
 	want := []string{
 		"25 10:10-25 11:00 q/k +60 dead 3",
+		"25 11:05-25 11:40 q/k +0 dead 3",
+		"25 11:40-25 12:00 q/k +0 dead 3",
 		"26 10:00-26 11:05 q/k +15 dead 3",
 		"26 11:50-26 11:55 q/k +5 dead 3",
 		"26 12:00-26 12:02 q/k +4 dead 3 / +11 dead 0",
@@ -119,14 +123,15 @@ func TestRate(t *testing.T) {
 	}{
 		"no history":                 {at(8), nil, 1, -1},
 		"a file of four minutes":     {at(4), []storage.Sample{sampleOf(at(0), 0)}, 1, -1},
-		"five minutes":               {at(5), []storage.Sample{sampleOf(at(0), 90)}, 1, 2},
+		"nine minutes of a file":     {at(9), []storage.Sample{sampleOf(at(0), 0), sampleOf(at(5), 90)}, 1, -1},
+		"ten minutes of a file":      {at(10), []storage.Sample{sampleOf(at(0), 0), sampleOf(at(5), 90)}, 1, 2},
 		"nine minutes":               {at(9), []storage.Sample{sampleOf(at(-5), 20), sampleOf(at(0), 91), sampleOf(at(5), 95)}, 1, 1},
 		"nothing for an hour":        {at(8), []storage.Sample{sampleOf(at(-60), 20)}, 1, 0},
 		"nothing until a minute ago": {at(8), []storage.Sample{sampleOf(at(-60), 20), sampleOf(at(5), 92)}, 1, 1},
 		"a full disk":                {at(8), []storage.Sample{sampleOf(at(-60), 20), {At: at(0), Unknown: true}}, 1, -1},
-		"a young lane":               {at(5), []storage.Sample{{At: at(0)}}, 2, 20},
-		"one of too many":            {at(5), []storage.Sample{sampleOf(at(0), 90)}, storage.SampledLanes + 1, -1},
-		"a clock that went back":     {at(5), []storage.Sample{sampleOf(at(0), 900)}, 1, 0},
+		"a young lane":               {at(10), []storage.Sample{{At: at(0)}, {At: at(5)}}, 2, 20},
+		"one of too many":            {at(10), []storage.Sample{sampleOf(at(0), 0), sampleOf(at(5), 90)}, storage.SampledLanes + 1, -1},
+		"a clock that went back":     {at(10), []storage.Sample{sampleOf(at(0), 0), sampleOf(at(5), 900)}, 1, 0},
 	} {
 		lane := storage.Lane{Queue: "q", Kind: "k"}
 		q := sampledQueue(t, c.now, &sampled{samples: c.samples, stats: []storage.LaneStats{{Lane: lane, Number: c.number, Total: storage.Totals{Done: 100}, Succeeded: noon}}})

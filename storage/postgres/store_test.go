@@ -23,7 +23,7 @@ var missing = []string{
 	"cap_dead_key", "cap_dead_told", "cap_evict_key", "cap_evict_database", "cap_evict_limit", "cap_evict_lowest", "cap_evict_named", "cap_evict_oldest",
 	"cap_evict_running", "cap_evict_scheduled", "cap_evict_stays", "cap_fire", "cap_let_in", "cap_min_free", "cap_refuse",
 	"cap_told", "cause_*", "change_args", "change_cancel", "change_dead", "change_due", "change_evidence",
-	"change_filters", "change_ids", "change_no_failure", "change_order", "change_record", "change_running",
+	"change_filters", "change_group", "change_ids", "change_no_failure", "change_order", "change_record", "change_running",
 	"change_steps", "change_urgent", "check", "checkpoint_*", "close_calls", "close_durable", "concurrent_cap", "concurrent_group",
 	"concurrent_group_limit", "concurrent_tokens", "conflict_behind_ends", "conflict_merge", "conflict_replaces",
 	"conflict_urgent", "dead_filters", "delete_*", "each_wants", "enqueue_withdrawn", "exchange_hold", "expiry_begun",

@@ -147,11 +147,9 @@ func (t *tx) stepClock(now time.Time, after int64, step int) (next int64, err er
 		if _, err := t.exec(sqlShiftLasts, at); err != nil {
 			return 0, err
 		}
-		if _, err := t.exec(sqlShiftSamples, at); err != nil {
+		if err := t.shiftSamples(at); err != nil {
 			return 0, err
 		}
-		t.readSample(at)
-		t.sampling.at = at - at%sampleEach
 	}
 	held, err := t.execCount(sqlShiftHolds, at, rules.Due(now))
 	if err != nil {

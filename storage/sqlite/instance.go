@@ -442,11 +442,15 @@ func (s *Store) retire() error {
 	in.mu.Unlock()
 	dropped := false
 	r := &request{ends: true, last: true, done: make(chan error, 1), run: func(t *tx) (err error) {
+		unkept := t.unkept()
+		if unkept {
+			t.seen(fromMicros(s.floor.unkept.Load()))
+		}
 		if id := cmp.Or(t.registered, in.number()); id != 0 {
 			dropped, err = t.resign(id)
 		}
-		if t.unkept() {
-			t.meta.clock = s.floor.unkept.Load()
+		if unkept {
+			t.meta.clock = max(t.meta.clock, s.floor.unkept.Load())
 		}
 		return err
 	}}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -75,9 +74,11 @@ ON CONFLICT DO UPDATE SET n = n + excluded.n`
 FROM main.errand_job WHERE state = 3 GROUP BY lane`
 	// From one priority to the next lower one, of which there are 201, by the index of
 	// ready jobs: the jobs between are not looked at.
-	sqlOldest = `WITH RECURSIVE top(lane, priority) AS (
+	sqlOldest   = oldestBegin + oldestEnd
+	oldestBegin = `WITH RECURSIVE top(lane, priority) AS (
 SELECT f.id / 32, (SELECT priority FROM main.errand_job WHERE state = 2 AND lane = f.id / 32 ORDER BY priority DESC LIMIT 1)
-FROM main.errand_number f WHERE f.id >= 32 AND f.id % 32 = 2 AND n > 0
+FROM main.errand_number f WHERE f.id >= 32 AND f.id % 32 = 2 AND n > 0`
+	oldestEnd = `
 UNION ALL SELECT lane, (SELECT priority FROM main.errand_job j WHERE state = 2 AND j.lane = top.lane AND j.priority < top.priority
 ORDER BY priority DESC LIMIT 1) FROM top WHERE priority IS NOT NULL)
 SELECT lane, MIN((SELECT due_at FROM main.errand_job j WHERE state = 2 AND j.lane = top.lane AND j.priority = top.priority ORDER BY due_at LIMIT 1)) AS n
@@ -350,28 +351,40 @@ func (a *adder) flush() error {
 
 const (
 	// The lanes beyond the first are the one with the next number. Times are left out: their sum is none.
-	sqlSampled = `SELECT MIN(id / 32, 201) AS lane, id % 32 AS number, SUM(n) FROM main.errand_number
-WHERE id >= 32 AND id % 32 NOT BETWEEN 16 AND 20 GROUP BY lane, number`
+	// Times are left out: their sum is none.
+	sqlSampled = `SELECT id / 32, id % 32, n FROM main.errand_number WHERE id >= 32 AND id < 201 * 32 AND id % 32 NOT BETWEEN 16 AND 20`
+	// Of the lanes beyond the first 200 together.
+	sqlSampledRest    = `SELECT 201, id % 32 AS number, SUM(n) FROM main.errand_number WHERE id >= 201 * 32 AND id % 32 NOT BETWEEN 16 AND 20 GROUP BY number`
 	sqlSampledRunning = `SELECT MIN(lane, 201) AS of, COUNT(*) FROM main.errand_job WHERE state = 3 GROUP BY of`
-	sqlSampledOldest  = `SELECT MIN(o.lane, 201) AS of, MIN(n) FROM (` + sqlOldest + `) o JOIN main.errand_lane l ON l.lane = o.lane
+	sqlSampledOldest  = `SELECT o.lane, n FROM (` + oldestBegin + ` AND f.id < 201 * 32` + oldestEnd + `) o JOIN main.errand_lane l ON l.lane = o.lane
 WHERE NOT EXISTS (SELECT 1 FROM main.errand_hold h WHERE h.queue IN ('', l.queue) AND h.kind IN ('', l.kind)
-AND (h.probe <> 0 OR h.until IS NULL OR h.until > ?1)) GROUP BY of`
+AND (h.probe <> 0 OR h.until IS NULL OR h.until > ?1))`
 	sqlPutSample = `INSERT OR IGNORE INTO main.errand_sample (at, numbers) VALUES (?1, ?2)`
-	// A sample that is not the first of its hour is deleted after a day.
-	sqlThinSamples = `DELETE FROM main.errand_sample AS s WHERE at < ?1 OR at < ?2 AND EXISTS
-(SELECT 1 FROM main.errand_sample e WHERE e.at < s.at AND e.at >= s.at - s.at % 3600000000)`
+	// A sample that is not the first of its hour is deleted after a day; one without numbers counts
+	// as first only among those. The last one before the week stays: it tells what changed until the
+	// first one in it. A clock that was far ahead once costs no more than is deleted at a time.
+	sqlThinSamples = `DELETE FROM main.errand_sample WHERE at IN (SELECT at FROM main.errand_sample AS s WHERE
+(at < ?1 OR at < ?2 AND EXISTS (SELECT 1 FROM main.errand_sample e
+WHERE e.at < s.at AND e.at >= s.at - s.at % 3600000000 AND (e.numbers <> x'' OR s.numbers = x'')))
+AND at <> COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), 0) ORDER BY at LIMIT 24)`
 	sqlShiftSamples = `DELETE FROM main.errand_sample WHERE at > ?1`
+	// What was done while the clock was ahead belongs to no time.
+	sqlBreakSamples = `INSERT OR IGNORE INTO main.errand_sample (at, numbers) SELECT MAX(at) + ?2, x'' FROM main.errand_sample HAVING MAX(at) + ?2 < ?1`
 	sqlSamples      = `SELECT at, numbers FROM main.errand_sample WHERE at >=
 COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), ?1) ORDER BY at`
+	sqlLastWrite = `SELECT n FROM main.errand_number WHERE id = 5`
 )
 
-// sampleEach is [storage.SampleEach] in microseconds.
-const sampleEach = int64(storage.SampleEach / time.Microsecond)
+// sampleEach is [storage.SampleEach] in microseconds, as hour is.
+const (
+	sampleEach = int64(storage.SampleEach / time.Microsecond)
+	hour       = int64(time.Hour / time.Microsecond)
+)
 
 // sampling is a sample that a transaction writes if it raises the clock to the time of it.
 type sampling struct {
-	at      int64 // 0: there is none to be written
-	numbers []byte
+	at      int64  // 0: there is none to be written
+	numbers []byte // empty: they are not known
 	err     error
 }
 
@@ -391,13 +404,22 @@ func (t *tx) beginSample(at int64) {
 // probes reports whether the transaction is none, and only looks whether there is something to do.
 func (t *tx) probes() bool { return !t.inTx && t.stmts != nil && t.stmts != t.store.app }
 
+// readSample reads the numbers as calls before this one in the transaction have left them. Those of
+// a damaged file are not known: what is written goes on.
 func (t *tx) readSample(now int64) {
-	if t.sampling.numbers = []byte{}; !t.store.marks.low.Load() {
-		t.sampling.numbers, t.sampling.err = sampleNow(t, now)
+	s := &t.sampling
+	if s.numbers, s.err = []byte{}, nil; t.store.marks.low.Load() {
+		return
+	}
+	if s.numbers, s.err = t.sampleNow(now); isDamage(s.err) {
+		s.numbers, s.err = []byte{}, nil
 	}
 }
 
-// flushSample writes the sample.
+// isDamage reports whether an error of a statement says that the file is damaged.
+func isDamage(err error) bool { return err != nil && errors.Is(translate(err), storage.ErrCorrupt) }
+
+// flushSample writes the sample. If the table is damaged there is none.
 func (t *tx) flushSample() error {
 	s := &t.sampling
 	if s.at == 0 || s.at > t.meta.clock {
@@ -406,15 +428,35 @@ func (t *tx) flushSample() error {
 	if s.err != nil {
 		return s.err
 	}
-	if _, err := t.exec(sqlPutSample, s.at, s.numbers); err != nil {
-		return err
+	_, err := t.exec(sqlPutSample, s.at, s.numbers)
+	if err == nil && t.was.clock < s.at-s.at%hour { // more often would write another page each time
+		_, err = t.exec(sqlThinSamples, s.at-storage.SamplesFor.Microseconds(), s.at-storage.SamplesEachFor.Microseconds())
 	}
-	_, err := t.exec(sqlThinSamples, s.at-storage.SamplesFor.Microseconds(), s.at-storage.SamplesEachFor.Microseconds())
+	if isDamage(err) {
+		return nil
+	}
+	return err
+}
+
+// shiftSamples deletes the samples that are later than now, and takes one.
+func (t *tx) shiftSamples(now int64) error {
+	at := now - now%sampleEach
+	_, err := t.exec(sqlShiftSamples, now)
+	if err == nil {
+		_, err = t.exec(sqlBreakSamples, at, sampleEach)
+	}
+	if isDamage(err) {
+		return nil
+	}
+	t.readSample(now)
+	t.sampling.at = at
 	return err
 }
 
 // sampleNow returns the numbers of a sample, as they are.
-func sampleNow(db asker, at int64) ([]byte, error) {
+func (t *tx) sampleNow(at int64) ([]byte, error) {
+	type key struct{ lane, number int64 }
+	numbers := map[key]int64{}
 	lanes := map[int64]*storage.LaneStats{}
 	of := func(lane int64) *storage.LaneStats {
 		if lanes[lane] == nil {
@@ -422,13 +464,24 @@ func sampleNow(db asker, at int64) ([]byte, error) {
 		}
 		return lanes[lane]
 	}
-	var lane, number, n int64
-	err := db.each(sqlSampled, nil, []any{&lane, &number, &n}, func() { setNumber(of(lane), number, n) })
-	if err == nil {
-		err = db.each(sqlSampledRunning, nil, []any{&lane, &n}, func() { of(lane).Running = n })
+	var k key
+	var lane, n int64
+	for _, text := range []string{sqlSampled, sqlSampledRest} {
+		if err := t.each(text, nil, []any{&k.lane, &k.number, &n}, func() { numbers[k] = n }); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
-		err = db.each(sqlSampledOldest, []any{at}, []any{&lane, &n}, func() { of(lane).OldestDue = fromMicros(n) })
+	for c, n := range t.counts { // of calls before this one, which are not written yet
+		numbers[key{min(c.lane, storage.SampledLanes+1), int64(c.state)}] += n
+	}
+	for k, n := range numbers {
+		setNumber(of(k.lane), k.number, n)
+	}
+	if err := t.each(sqlSampledRunning, nil, []any{&lane, &n}, func() { of(lane).Running = n }); err != nil {
+		return nil, err
+	}
+	if err := t.each(sqlSampledOldest, []any{at}, []any{&lane, &n}, func() { of(lane).OldestDue = fromMicros(n) }); err != nil {
+		return nil, err
 	}
 	out := packed.New()
 	for _, lane := range slices.Sorted(maps.Keys(lanes)) {
@@ -438,7 +491,7 @@ func sampleNow(db asker, at int64) ([]byte, error) {
 			Total: s.Total, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Blocked: s.Blocked, Dead: s.Dead, OldestDue: s.OldestDue,
 		})
 	}
-	return out, err
+	return out, nil
 }
 
 // History implements [storage.Historian].
@@ -452,7 +505,8 @@ func (s *Store) History(ctx context.Context, since time.Time) (out []storage.Sam
 			At      int64
 			Numbers []byte
 		}
-		if err := errors.Join(tx.Select(&names, sqlAllLanes), tx.Select(&rows, sqlSamples, micros(since))); err != nil {
+		var clock int64
+		if err := errors.Join(tx.Select(&names, sqlAllLanes), tx.Select(&rows, sqlSamples, micros(since)), tx.Get(&clock, sqlLastWrite)); err != nil {
 			return err
 		}
 		of := map[int64]storage.Lane{}
@@ -462,15 +516,18 @@ func (s *Store) History(ctx context.Context, since time.Time) (out []storage.Sam
 		out = make([]storage.Sample, len(rows))
 		for i, r := range rows {
 			s := &out[i]
-			s.At, s.Unknown = fromMicros(r.At), len(r.Numbers) == 0
-			if !packed.Read(r.Numbers, func(lane int64, l *storage.SampledLane) {
+			s.At = fromMicros(r.At)
+			if s.Unknown = len(r.Numbers) == 0 || !packed.Read(r.Numbers, func(lane int64, l *storage.SampledLane) {
 				if lane <= storage.SampledLanes {
 					l.Lane = of[lane]
 				}
 				s.Lanes = append(s.Lanes, *l)
-			}) {
-				return fmt.Errorf("%w: the sample of %v cannot be read", storage.ErrCorrupt, s.At)
+			}); s.Unknown { // or it is of a later build
+				s.Lanes = nil
 			}
+		}
+		if n := len(rows); n > 0 && clock >= rows[n-1].At+sampleEach { // a build that takes no samples has written since
+			out = append(out, storage.Sample{At: fromMicros(rows[n-1].At + sampleEach), Unknown: true})
 		}
 		return nil
 	})

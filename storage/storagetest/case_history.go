@@ -42,7 +42,7 @@ It has the numbers before that call: so what changes from one sample to the next
 At is the start of the SampleEach in which the sample was taken.
 Lanes are sorted by Number; the one without a name, if there is one, is last.
 Scheduled to Dead are how many jobs were in each state.
-OldestDue is that of [LaneStats]; zero too if a hold keeps the lane.`, func(f *fixture) {
+OldestDue is that of [LaneStats]; zero too if a hold keeps the lane, and of the lanes together.`, func(f *fixture) {
 		f.historian()
 		at := func(after time.Duration) time.Time { return f.now.Truncate(storage.SampleEach).Add(after) }
 		first, begun := at(0), f.now
@@ -89,7 +89,7 @@ OldestDue is that of [LaneStats]; zero too if a hold keeps the lane.`, func(f *f
 	}},
 
 	{"history_kept", `SamplesEachFor is for how long all samples are kept.
-Then the first one of each hour is, for SamplesFor.`, func(f *fixture) {
+Then the first one of each hour is, for SamplesFor, and the last one before these.`, func(f *fixture) {
 		f.historian()
 		hour := f.now.Truncate(time.Hour)
 		f.now = hour.Add(10 * time.Minute)
@@ -108,13 +108,13 @@ Then the first one of each hour is, for SamplesFor.`, func(f *fixture) {
 		f.samples("a day later", time.Time{}, append([]time.Time{at[0], at[5], at[8]}, append(slices.Clone(at[9:]), last)...)...)
 		far := hour.Add(storage.SamplesFor + 2*time.Hour)
 		next(far)
-		f.samples("a week later", time.Time{}, at[11], at[17], last, far)
+		f.samples("a week later", time.Time{}, at[10], at[11], at[17], last, far)
 	}},
 
 	{"history_lanes", `SampledLanes is how many lanes a sample has, the first by their Number.
 The others are one without a name.`, func(f *fixture) {
 		f.historian()
-		begun, jobs := f.now, make([]storage.NewJob, storage.SampledLanes+2)
+		jobs := make([]storage.NewJob, storage.SampledLanes+2)
 		for i := range jobs {
 			jobs[i] = newJob(lane(fmt.Sprintf("queue-%03d", len(jobs)-i), "k"))
 		}
@@ -129,7 +129,7 @@ The others are one without a name.`, func(f *fixture) {
 		if len(s) != storage.SampledLanes+1 || s[0].Queue != jobs[0].Queue || s[storage.SampledLanes-1].Queue != jobs[storage.SampledLanes-1].Queue {
 			f.Fatalf("%d lanes: %+v", len(s), s)
 		}
-		if want := (storage.SampledLane{Total: storage.Totals{Enqueued: 3}, Ready: 3, OldestDue: begun}); s[storage.SampledLanes] != want {
+		if want := (storage.SampledLane{Total: storage.Totals{Enqueued: 3}, Ready: 3}); s[storage.SampledLanes] != want {
 			f.Errorf("the others are %+v, want %+v", s[storage.SampledLanes], want)
 		}
 	}},
@@ -141,9 +141,9 @@ The others are one without a name.`, func(f *fixture) {
 		f.later(month)
 		f.add(newJob())
 		f.later(-month)
-		f.samples("too late", time.Time{}, f.now.Add(month).Truncate(storage.SampleEach))
-		f.stepClock(f.now)
 		back := f.now.Truncate(storage.SampleEach)
+		f.samples("too late", time.Time{}, back, f.now.Add(month).Truncate(storage.SampleEach))
+		f.stepClock(f.now)
 		f.samples("set back", time.Time{}, back)
 		f.later(storage.SampleEach)
 		f.add(newJob())

@@ -45,20 +45,28 @@ func (s *samples) keep() {
 	if s.next == nil {
 		return
 	}
+	first := !slices.ContainsFunc(s.all, func(o storage.Sample) bool { return o.At.Truncate(time.Hour).Equal(s.next.At.Truncate(time.Hour)) })
 	s.all = append(s.all, *s.next)
 	slices.SortFunc(s.all, func(a, b storage.Sample) int { return a.At.Compare(b.At) })
-	s.thin(s.next.At)
+	if first {
+		s.thin(s.next.At)
+	}
 	s.next = nil
 }
 
 // thin deletes samples that are old when one of a time is taken.
 func (s *samples) thin(at time.Time) {
-	hours := map[time.Time]bool{}
+	hours, past := map[time.Time]bool{}, time.Time{} // and the last one before the week
+	for _, o := range s.all {
+		if at.Sub(o.At) > storage.SamplesFor {
+			past = o.At
+		}
+	}
 	s.all = slices.DeleteFunc(s.all, func(o storage.Sample) bool {
 		age, hour := at.Sub(o.At), o.At.Truncate(time.Hour)
 		first := !hours[hour]
 		hours[hour] = true
-		return age > storage.SamplesFor || age > storage.SamplesEachFor && !first
+		return o.At.Before(past) || age > storage.SamplesEachFor && !first && !o.At.Equal(past)
 	})
 }
 
@@ -83,9 +91,6 @@ func (m *Memory) sampled(now time.Time) []storage.SampledLane {
 		rest.Total = rest.Total.Plus(n.Total)
 		rest.Scheduled, rest.Ready, rest.Running = rest.Scheduled+n.Scheduled, rest.Ready+n.Ready, rest.Running+n.Running
 		rest.Blocked, rest.Dead = rest.Blocked+n.Blocked, rest.Dead+n.Dead
-		if d := n.OldestDue; !d.IsZero() && (rest.OldestDue.IsZero() || d.Before(rest.OldestDue)) {
-			rest.OldestDue = d
-		}
 	}
 	if more {
 		all = append(all, rest)
