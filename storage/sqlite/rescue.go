@@ -373,7 +373,8 @@ type floor struct {
 	nextJob, nextToken, generation atomic.Int64
 	// unkept is the latest time that a write was given which has left nothing that has
 	// it, and so has not written it. Close writes it.
-	unkept atomic.Int64
+	unkept  atomic.Int64
+	samples sampler
 }
 
 // raise takes over committed counters.

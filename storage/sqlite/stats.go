@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -359,14 +360,16 @@ const (
 	sqlSampledOldest  = `SELECT o.lane, n FROM (` + oldestBegin + ` AND f.id < 201 * 32` + oldestEnd + `) o JOIN main.errand_lane l ON l.lane = o.lane
 WHERE NOT EXISTS (SELECT 1 FROM main.errand_hold h WHERE h.queue IN ('', l.queue) AND h.kind IN ('', l.kind)
 AND (h.probe <> 0 OR h.until IS NULL OR h.until > ?1))`
-	sqlPutSample = `INSERT OR IGNORE INTO main.errand_sample (at, numbers) VALUES (?1, ?2)`
+	sqlHasSample = `SELECT EXISTS (SELECT 1 FROM main.errand_sample WHERE at = ?1)`
+	sqlPutSample = `INSERT INTO main.errand_sample (at, numbers) VALUES (?1, ?2)`
 	// A sample that is not the first of its hour is deleted after a day; one without numbers counts
 	// as first only among those. The last one before the week stays: it tells what changed until the
 	// first one in it. A clock that was far ahead once costs no more than is deleted at a time.
-	sqlThinSamples = `DELETE FROM main.errand_sample WHERE at IN (SELECT at FROM main.errand_sample AS s WHERE
+	sqlOldSamples = `SELECT at FROM main.errand_sample AS s WHERE
 (at < ?1 OR at < ?2 AND EXISTS (SELECT 1 FROM main.errand_sample e
 WHERE e.at < s.at AND e.at >= s.at - s.at % 3600000000 AND (e.numbers <> x'' OR s.numbers = x'')))
-AND at <> COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), 0) ORDER BY at LIMIT 24)`
+AND at <> COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), 0) ORDER BY at LIMIT 24`
+	sqlDropSample   = `DELETE FROM main.errand_sample WHERE at = ?1`
 	sqlShiftSamples = `DELETE FROM main.errand_sample WHERE at > ?1`
 	// What was done while the clock was ahead belongs to no time.
 	sqlBreakSamples = `INSERT OR IGNORE INTO main.errand_sample (at, numbers) SELECT MAX(at) + ?2, x'' FROM main.errand_sample HAVING MAX(at) + ?2 < ?1`
@@ -392,7 +395,7 @@ type sampling struct {
 // yet in the SampleEach of at.
 func (t *tx) beginSample(at int64) {
 	of := at
-	if at -= at % sampleEach; at <= t.meta.clock || at <= t.sampling.at || t.probes() {
+	if at -= at % sampleEach; at <= t.meta.clock || at <= t.sampling.at || t.probes() || t.store.floor.samples.Load() != takesSamples {
 		return
 	}
 	if t.sampling.at == 0 { // else a call before it in the transaction has read them
@@ -404,22 +407,16 @@ func (t *tx) beginSample(at int64) {
 // probes reports whether the transaction is none, and only looks whether there is something to do.
 func (t *tx) probes() bool { return !t.inTx && t.stmts != nil && t.stmts != t.store.app }
 
-// readSample reads the numbers as calls before this one in the transaction have left them. Those of
-// a damaged file are not known: what is written goes on.
+// readSample reads the numbers as calls before this one in the transaction have left them.
 func (t *tx) readSample(now int64) {
 	s := &t.sampling
-	if s.numbers, s.err = []byte{}, nil; t.store.marks.low.Load() {
-		return
-	}
-	if s.numbers, s.err = t.sampleNow(now); isDamage(s.err) {
-		s.numbers, s.err = []byte{}, nil
+	if s.numbers, s.err = []byte{}, nil; !t.store.marks.low.Load() {
+		s.numbers, s.err = t.sampleNow(now)
+		t.store.floor.samples.met(s.err)
 	}
 }
 
-// isDamage reports whether an error of a statement says that the file is damaged.
-func isDamage(err error) bool { return err != nil && errors.Is(translate(err), storage.ErrCorrupt) }
-
-// flushSample writes the sample. If the table is damaged there is none.
+// flushSample writes the sample.
 func (t *tx) flushSample() error {
 	s := &t.sampling
 	if s.at == 0 || s.at > t.meta.clock {
@@ -428,28 +425,62 @@ func (t *tx) flushSample() error {
 	if s.err != nil {
 		return s.err
 	}
-	_, err := t.exec(sqlPutSample, s.at, s.numbers)
+	var has bool
+	var old []int64
+	err := t.row(sqlHasSample, []any{s.at}, &has)
 	if err == nil && t.was.clock < s.at-s.at%hour { // more often would write another page each time
-		_, err = t.exec(sqlThinSamples, s.at-storage.SamplesFor.Microseconds(), s.at-storage.SamplesEachFor.Microseconds())
+		var at int64
+		args := []any{s.at - storage.SamplesFor.Microseconds(), s.at - storage.SamplesEachFor.Microseconds()}
+		err = t.each(sqlOldSamples, args, []any{&at}, func() { old = append(old, at) })
 	}
-	if isDamage(err) {
-		return nil
+	if err == nil && !has {
+		_, err = t.exec(sqlPutSample, s.at, s.numbers)
 	}
+	for i := 0; err == nil && i < len(old); i++ {
+		_, err = t.exec(sqlDropSample, old[i])
+	}
+	t.store.floor.samples.met(err)
 	return err
+}
+
+// sampler says whether a Store takes samples. It stops if it meets damage: what can be written without
+// that is to go on.
+type sampler struct{ atomic.Int32 }
+
+const (
+	takesSamples = iota // it does
+	sampleFailed        // it does no more, and what met the damage has failed: SQLite writes nothing after it
+	takesNone
+)
+
+// met takes notice of an error of a sample.
+func (s *sampler) met(err error) {
+	if err != nil && errors.Is(translate(err), storage.ErrCorrupt) {
+		s.CompareAndSwap(takesSamples, sampleFailed)
+	}
+}
+
+// without runs a transaction, and if its sample has met damage, runs it again without one.
+func (s *sampler) without(transact func() (culprit int, err error)) (culprit int, err error) {
+	if culprit, err = transact(); err != nil && s.CompareAndSwap(sampleFailed, takesNone) {
+		return transact()
+	}
+	return culprit, err
 }
 
 // shiftSamples deletes the samples that are later than now, and takes one.
 func (t *tx) shiftSamples(now int64) error {
+	if t.store.floor.samples.Load() != takesSamples {
+		return nil
+	}
 	at := now - now%sampleEach
 	_, err := t.exec(sqlShiftSamples, now)
 	if err == nil {
 		_, err = t.exec(sqlBreakSamples, at, sampleEach)
 	}
-	if isDamage(err) {
-		return nil
-	}
 	t.readSample(now)
 	t.sampling.at = at
+	t.store.floor.samples.met(err)
 	return err
 }
 
