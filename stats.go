@@ -219,7 +219,7 @@ func (q *Queue) Totals(ctx context.Context) ([]LaneTotals, error) {
 }
 
 // Rate is how many a minute, of all processes. It is reckoned from the totals in the file, so it is
-// the same wherever it is read, and there from the start.
+// the same wherever it is read.
 type Rate struct {
 	// Since is from when on it is: five to ten minutes ago.
 	Since time.Time `json:"since"`

@@ -1,8 +1,8 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +30,7 @@ type chartRow struct {
 	Value string
 }
 
-// The frame of a chart in its picture, see chart.html.
+// The frame of a chart in its picture, see front.html.
 const (
 	chartLeft, chartRight = 48, 312
 	chartTop, chartGround = 10, 90
@@ -43,14 +43,14 @@ type point struct {
 }
 
 // draw returns the chart of points over a span that ends now. The chart is at least as high as
-// least; steps are numbers that its height may be.
+// least, and nice rounds that up for the axis.
 func draw(name string, s span, points []point, now time.Time, least float64, nice func(float64) float64, text func(float64) string) *chart {
 	c := &chart{Name: name, Span: s.Name}
 	if len(points) == 0 {
 		return c
 	}
 	begin := now.Add(-s.of)
-	peak := slices.MaxFunc(points, func(a, b point) int { return int(math.Copysign(1, a.y-b.y)) })
+	peak := slices.MaxFunc(points, func(a, b point) int { return cmp.Compare(a.y, b.y) })
 	top := nice(max(peak.y, least))
 	x := func(p point) length {
 		at := p.at.Add(p.to.Sub(p.at) / 2)

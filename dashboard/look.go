@@ -241,7 +241,7 @@ func (s *looks) take(ctx context.Context, last *look, full bool) (*look, error) 
 	if err != nil {
 		return nil, err
 	}
-	changed := last == nil || last.away != nil || !known || v != last.version || (last.waits() || last.fades()) && time.Since(last.read) >= judgeEach
+	changed := last == nil || last.away != nil || !known || v != last.version || (last.waits() || last.fades(s.q.Clock().Now)) && time.Since(last.read) >= judgeEach
 	if changed {
 		if l.lanes, err = s.q.Totals(ctx); err != nil {
 			return nil, err
@@ -396,11 +396,12 @@ func (l *look) waits() bool {
 	})
 }
 
-// fades reports whether rates become others though nothing is committed.
-func (l *look) fades() bool {
+// fades reports whether rates become others though nothing is committed, at a time of the queue's
+// clock.
+func (l *look) fades(now time.Time) bool {
 	return slices.ContainsFunc(l.lanes, func(t errand.LaneTotals) bool {
 		r := t.Stats.Rate
-		return r == nil && l.past.young(l.clock.Now) || r != nil && *r != errand.Rate{Since: r.Since}
+		return r == nil && l.past.young(now) || r != nil && *r != errand.Rate{Since: r.Since}
 	})
 }
 

@@ -122,3 +122,25 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("of webhooks: %q", got)
 	}
 }
+
+// A page of a file with more lanes than have rates, or whose rates have become 0, reads nothing while nothing is committed.
+func TestLook_fades(t *testing.T) {
+	young := past{periods: []errand.Period{periodOf(before(8), before(3), errand.LanePeriod{Done: 1})}}
+	old := past{periods: []errand.Period{periodOf(before(60), before(55), errand.LanePeriod{Done: 1})}}
+	for name, c := range map[string]struct {
+		past past
+		rate *errand.Rate
+		want bool
+	}{
+		"not known yet": {young, nil, true},
+		"never known":   {old, nil, false},
+		"no history":    {past{none: true}, nil, false},
+		"some":          {old, &errand.Rate{Since: before(7), Done: 1}, true},
+		"none any more": {old, &errand.Rate{Since: before(7)}, false},
+	} {
+		l := &look{past: c.past, lanes: []errand.LaneTotals{{Stats: errand.LaneStats{Rate: c.rate}}}}
+		if got := l.fades(noon); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -351,10 +351,8 @@ func (a *adder) flush() error {
 }
 
 const (
-	// The lanes beyond the first are the one with the next number. Times are left out: their sum is none.
-	// Times are left out: their sum is none.
-	sqlSampled = `SELECT id / 32, id % 32, n FROM main.errand_number WHERE id >= 32 AND id < 201 * 32 AND id % 32 NOT BETWEEN 16 AND 20`
-	// Of the lanes beyond the first 200 together.
+	// The lanes beyond the first 200 are one, 201. Times are left out: their sum is none.
+	sqlSampled        = `SELECT id / 32, id % 32, n FROM main.errand_number WHERE id >= 32 AND id < 201 * 32 AND id % 32 NOT BETWEEN 16 AND 20`
 	sqlSampledRest    = `SELECT 201, id % 32 AS number, SUM(n) FROM main.errand_number WHERE id >= 201 * 32 AND id % 32 NOT BETWEEN 16 AND 20 GROUP BY number`
 	sqlSampledRunning = `SELECT MIN(lane, 201) AS of, COUNT(*) FROM main.errand_job WHERE state = 3 GROUP BY of`
 	sqlSampledOldest  = `SELECT o.lane, n FROM (` + oldestBegin + ` AND f.id < 201 * 32` + oldestEnd + `) o JOIN main.errand_lane l ON l.lane = o.lane
@@ -375,7 +373,8 @@ AND at <> COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), 0) OR
 	sqlBreakSamples = `INSERT OR IGNORE INTO main.errand_sample (at, numbers) SELECT MAX(at) + ?2, x'' FROM main.errand_sample HAVING MAX(at) + ?2 < ?1`
 	sqlSamples      = `SELECT at, numbers FROM main.errand_sample WHERE at >=
 COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), ?1) ORDER BY at`
-	sqlLastWrite = `SELECT n FROM main.errand_number WHERE id = 5`
+	sqlSampledLanes = sqlAllLanes + ` WHERE lane <= 200`
+	sqlLastWrite    = `SELECT n FROM main.errand_number WHERE id = 5`
 )
 
 // sampleEach is [storage.SampleEach] in microseconds, as hour is.
@@ -537,7 +536,7 @@ func (s *Store) History(ctx context.Context, since time.Time) (out []storage.Sam
 			Numbers []byte
 		}
 		var clock int64
-		if err := errors.Join(tx.Select(&names, sqlAllLanes), tx.Select(&rows, sqlSamples, micros(since)), tx.Get(&clock, sqlLastWrite)); err != nil {
+		if err := errors.Join(tx.Select(&names, sqlSampledLanes), tx.Select(&rows, sqlSamples, micros(since)), tx.Get(&clock, sqlLastWrite)); err != nil {
 			return err
 		}
 		of := map[int64]storage.Lane{}
@@ -549,9 +548,7 @@ func (s *Store) History(ctx context.Context, since time.Time) (out []storage.Sam
 			s := &out[i]
 			s.At = fromMicros(r.At)
 			if s.Unknown = len(r.Numbers) == 0 || !packed.Read(r.Numbers, func(lane int64, l *storage.SampledLane) {
-				if lane <= storage.SampledLanes {
-					l.Lane = of[lane]
-				}
+				l.Lane = of[lane]
 				s.Lanes = append(s.Lanes, *l)
 			}); s.Unknown { // or it is of a later build
 				s.Lanes = nil
