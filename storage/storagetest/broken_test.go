@@ -331,6 +331,7 @@ func faults() []fault {
 		finishTxFaults,
 		groupFaults,
 		handoffFaults,
+		historyFaults,
 		holdFaults,
 		jobFaults,
 		keepBackFaults,

@@ -60,6 +60,7 @@ OldestDue is that of [LaneStats]; zero too if a hold keeps the lane, and of the 
 		z := storage.SampledLane{Lane: storage.Lane{Queue: "z", Kind: "z"}, Total: storage.Totals{Enqueued: 1}, Ready: 1, OldestDue: begun}
 		u := storage.SampledLane{Lane: usualLane, Total: storage.Totals{Enqueued: 3}, Scheduled: 1, Running: 1, Blocked: 1}
 		f.numbers("before", all[1], z, u)
+		were := []storage.SampledLane{z, u}
 		f.later(storage.SampleEach)
 		third := at(0)
 		z.OldestDue = time.Time{}
@@ -69,7 +70,9 @@ OldestDue is that of [LaneStats]; zero too if a hold keeps the lane, and of the 
 		f.apply(f.s, died(l.Lease, storage.ReasonPermanent, "no"))
 		f.later(storage.SampleEach)
 		f.add(newJob())
-		f.numbers("with a dead job", f.samples("another job", time.Time{}, first, second, third, at(0))[3], z,
+		all = f.samples("another job", time.Time{}, first, second, third, at(0))
+		f.numbers("still", all[1], were...)
+		f.numbers("with a dead job", all[3], z,
 			storage.SampledLane{Lane: usualLane, Total: storage.Totals{Enqueued: 3, Done: 1, Dead: 1, Failed: 1}, Scheduled: 1, Dead: 1})
 	}},
 
