@@ -67,8 +67,7 @@ type board struct {
 	o     Options
 	cross *http.CrossOriginProtection
 	looks looks
-	kept  kept
-	hub   *hub
+	live  live
 	said  atomic.Int64 // when the log said last that nobody may enter, in nanoseconds since 1970
 
 	ledger  ledger
@@ -83,8 +82,8 @@ type board struct {
 //
 //	mux.Handle("/errand/", dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Basic(users)}))
 //
-// It has a goroutine that ends with the queue, not with the handler: make one for each queue, not
-// one for each request.
+// It has no goroutine of its own, and what it has begun for one request ends within seconds. It
+// keeps what open pages show, up to 64 of them: make one for each queue, not one for each request.
 //
 // An action is confirmed to the handler that has asked, and its outcome is kept there: several
 // handlers behind one address need a proxy that keeps a browser to one of them.
@@ -98,11 +97,8 @@ func Handler(q *errand.Queue, o *Options) http.Handler {
 			panic(&errand.FieldError{Field: "origins[" + itoa(i) + "]", Value: origin, Limit: "must be a scheme and a host, as https://ops.example.com"})
 		}
 	}
-	b.looks.q, b.looks.over = q, make(chan struct{})
+	b.looks.q, b.live = q, newLive(q)
 	b.secrets.q, b.salt, b.keys = q, newSalt(), newKeys(b.o.Hidden)
-	b.looks.version = func(ctx context.Context) (int64, bool, error) { return version(ctx, q) }
-	b.hub = newHub(&b.looks)
-	b.looks.watch(q)
 	return b
 }
 
@@ -120,6 +116,12 @@ type request struct {
 
 	seen    *look // what the page shows, if it shows one
 	version int64 // of the file, before the page was read
+	open    bool  // the page is open, and there may be nothing new
+	// until is when the page may show something else without a commit, and said that it has said
+	// so. See till.
+	until time.Time
+	said  bool
+	print uint64 // of the job that the page is of, and of that which it has shown; 0: none
 }
 
 // ServeHTTP implements [http.Handler].
@@ -150,10 +152,8 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.fail(w, err)
 		return
 	}
-	if x.page.serve != nil {
-		if err = x.page.serve(x, w); err != nil {
-			x.fail(w, err)
-		}
+	if x.asks() {
+		x.tell(w)
 		return
 	}
 	ctx, stop := withTimeout(r.Context(), readFor)
@@ -162,8 +162,8 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.serveKept(w) {
 		return
 	}
-	if !x.page.posts && !ofLook[name] {
-		x.version, _, _ = b.looks.version(ctx) // if it fails, so does what follows
+	if x.page.lives() {
+		x.version, _ = b.live.now(ctx) // if it fails, so does what follows
 	}
 	data, err := x.page.read(x)
 	if x.page.posts {

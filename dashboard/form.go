@@ -44,7 +44,7 @@ func (x *request) from(at string) string {
 			return "job/" + id.String()
 		}
 		return at
-	case p == nil || p.posts || p.still || p.serve != nil:
+	case p == nil || p.posts || p.still:
 		return at
 	}
 	if q, err := url.ParseQuery(u.RawQuery); err == nil && len(q) > 0 {

@@ -11,6 +11,7 @@ import (
 // frontData is what the overview shows.
 type frontData struct {
 	Sentence string
+	Since    time.Time // ends the sentence, if it is not zero
 	Well     bool
 	Empty    bool // nothing was ever enqueued
 	Troubles []trouble
@@ -53,9 +54,16 @@ func front(x *request) (*content, error) {
 		return nil, err
 	}
 	d := &frontData{Troubles: l.troubles(), Span: s, Spans: spans, Numbers: l.numbers(s), Sums: l.sums(), Causes: l.causes, Cut: l.cut, Workers: l.workers, Unshown: l.unshown}
+	if slices.ContainsFunc(d.Numbers, func(f figure) bool { return f.Chart.When != "" }) { // its charts go on
+		x.till(time.Now().Add(s.by))
+	}
 	d.Places = l.places(&d.Sums)
 	d.Empty = d.Sums.Enqueued == 0 && l.away == nil
-	d.Sentence, d.Well = l.sentence(d.Troubles)
+	d.Sentence, d.Since, d.Well = l.sentence(d.Troubles)
+	sentence := d.Sentence
+	if !d.Since.IsZero() {
+		sentence += " " + long(d.Since, l.clock.Now) + "."
+	}
 	for _, j := range l.longest {
 		d.Longest = append(d.Longest, running{j, l.progress(j.ID)})
 	}
@@ -66,7 +74,7 @@ func front(x *request) (*content, error) {
 	d.Workers, d.Idle = first(d.Workers, ofWorkers)
 	holds, more := first(l.holds(), ofTroubles)
 	doc := map[string]any{
-		"sentence": d.Sentence, "well": d.Well, "lanes": d.Lanes, "more_lanes": d.More, "workers": d.Workers, "more_workers": d.Idle,
+		"sentence": sentence, "well": d.Well, "lanes": d.Lanes, "more_lanes": d.More, "workers": d.Workers, "more_workers": d.Idle,
 		"health": l.health, "history": l.past.since(l.clock.Now.Add(-s.of)), "holds": holds, "more_holds": more, "causes": l.causes,
 	}
 	if l.away != nil {
@@ -96,8 +104,8 @@ func laterDue(a, b time.Time) int {
 	return a.Compare(b)
 }
 
-// sentence says in a sentence how the queue is.
-func (l *look) sentence(troubles []trouble) (text string, well bool) {
+// sentence says in a sentence how the queue is. If since is not zero, how long ago that is ends it.
+func (l *look) sentence(troubles []trouble) (text string, since time.Time, well bool) {
 	things := int64(0) // that hold up jobs
 	for i := range troubles {
 		if troubles[i].Jobs > 0 {
@@ -115,35 +123,35 @@ func (l *look) sentence(troubles []trouble) (text string, well bool) {
 		}
 	}
 	other := int64(len(troubles)) - things
-	oldest, now := l.oldest(), l.clock.Now
+	oldest, none := l.oldest(), time.Time{}
 	switch {
 	case l.away != nil:
-		return "The queue cannot be looked at.", false
+		return "The queue cannot be looked at.", none, false
 	case isDamaged(&l.health):
-		return "The file is damaged.", false
+		return "The file is damaged.", none, false
 	case l.sums().Enqueued == 0:
-		return "Nothing was ever enqueued.", true
+		return "Nothing was ever enqueued.", none, true
 	case !l.health.Live:
-		return "The queue is closed.", false
+		return "The queue is closed.", none, false
 	case !l.health.Ready && !l.readOnly:
-		return "New jobs are refused.", false
+		return "New jobs are refused.", none, false
 	case !l.unshown && len(l.workers) == 0 && free > 0:
-		return fmt.Sprintf("No worker runs; %s due, since %s.", are(free, "job"), took(max(now.Sub(oldest), time.Second))), false
+		return fmt.Sprintf("No worker runs; %s due, since", are(free, "job")), oldest, false
 	case things > 0 && other > 0:
-		return fmt.Sprintf("%s to look at; %s %s.", plural(things+other, "thing"), count(things), holdUp(things, least+plural(heldUp, "job"))), false
+		return fmt.Sprintf("%s to look at; %s %s.", plural(things+other, "thing"), count(things), holdUp(things, least+plural(heldUp, "job"))), none, false
 	case things > 0:
-		return fmt.Sprintf("%s %s.", plural(things, "thing"), holdUp(things, least+plural(heldUp, "job"))), false
+		return fmt.Sprintf("%s %s.", plural(things, "thing"), holdUp(things, least+plural(heldUp, "job"))), none, false
 	case len(troubles) > 0:
-		return fmt.Sprintf("%s to look at.", plural(int64(len(troubles)), "thing")), false
+		return fmt.Sprintf("%s to look at.", plural(int64(len(troubles)), "thing")), none, false
 	}
 	text = "Well: "
 	if v, ok := l.rate(numberDone); ok {
 		text += perMinute(v) + " jobs a minute, "
 	}
 	if oldest.IsZero() {
-		return text + "none waits.", true
+		return text + "none waits.", none, true
 	}
-	return text + fmt.Sprintf("none waits longer than %s.", took(max(now.Sub(oldest), time.Second))), true
+	return text + "none waits longer than", oldest, true
 }
 
 // waiting returns how many jobs are due that nobody holds, and how many are held up: they wait in

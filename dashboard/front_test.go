@@ -158,9 +158,9 @@ func TestLook_away(t *testing.T) {
 				t.Errorf("%s: %d %s", page, status, text)
 			}
 		}
-		seen := look(t, h, "", nil)
-		defer func() { seen.stop(); <-seen.ended }()
-		time.Sleep(1500 * time.Millisecond)
+		seen := look(t, h, "")
+		defer seen.stop()
+		time.Sleep(2500 * time.Millisecond)
 		told := func(what string, want int64) {
 			t.Helper()
 			if n := seen.changed.Swap(0); n != want {
@@ -187,7 +187,7 @@ func TestLook_away(t *testing.T) {
 			t.Errorf("of a new handler: %d %s", status, text)
 		}
 		store.failing.Store(false)
-		time.Sleep(2 * time.Second)
+		time.Sleep(4 * time.Second)
 		told("back", 1)
 		if status, text := get(h, "/"); status != 200 || strings.Contains(text, "What follows is") {
 			t.Errorf("back: %d %s", status, plain(text))

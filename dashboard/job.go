@@ -61,6 +61,11 @@ func job(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
+	print := x.b.live.printOf(&info)
+	if x.open && x.print == print {
+		return nil, errSame
+	}
+	x.print = print
 	info.Unique = x.uniqueKey(info.Unique)
 	d := &jobData{JobInfo: info, Viewer: x.who.Role < Operator, Was: x.b.was(x.b.jobWas(&info)), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
 	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {
@@ -103,6 +108,7 @@ func job(x *request) (*content, error) {
 		d.Curve, d.Coming = newCurve("Retries", p, info.Retry), info.Coming(p, now)
 	}
 	d.Line = newTimeline(&info, d.Coming, now)
+	x.jobUntil(&info, &d.Why)
 	follows, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Parent: id}, &errand.ListOptions{Limit: followLimit})
 	if err != nil {
 		return nil, err
@@ -126,6 +132,27 @@ func job(x *request) (*content, error) {
 		out["message"] = d.Message
 	}
 	return &content{title: "Job " + id.String(), data: d, json: joined{Of: shown, More: out}}, nil
+}
+
+// jobUntil says when the page of a job may show something else without a commit.
+func (x *request) jobUntil(j *errand.JobInfo, w *errand.Why) {
+	x.till(time.Time{})
+	switch {
+	case !j.EndedAt.IsZero() || j.State == errand.Dead:
+		return
+	case j.State == errand.Running && j.Progress != nil:
+		x.till(time.Now().Add(farEach))
+	case j.State == errand.Running:
+		x.till(time.Now().Add(askEach))
+	default:
+		x.till(time.Now().Add(unsureEach))
+	}
+	for _, t := range []time.Time{j.DueAt, j.StartBy, j.Deadline} {
+		x.tillClock(t)
+	}
+	for i := range w.Reasons {
+		x.tillClock(w.Reasons[i].Until)
+	}
 }
 
 // placeOf says where a job is in its group, if it waits there.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -128,7 +129,11 @@ func schedules(x *request) (*content, error) {
 		return nil, err
 	}
 	out := []errand.ScheduleInfo{}
+	x.till(time.Time{})
 	for _, s := range d.Schedules {
+		if len(s.Next) > 0 {
+			x.tillClock(s.Next[0])
+		}
 		var err error
 		if s.Args, _, err = x.rawArgs(s.Kind, s.Args); err != nil {
 			return nil, err
@@ -169,6 +174,9 @@ func schedule(x *request) (*content, error) {
 	}
 	if info.Args, _, err = x.rawArgs(info.Kind, info.Args); err != nil {
 		return nil, err
+	}
+	if x.till(time.Time{}); len(info.Next) > 0 {
+		x.tillClock(info.Next[0])
 	}
 	return &content{title: "Schedule " + name, data: d, json: joined{Of: info, More: map[string]any{"history": append([]errand.Tick{}, d.History...)}}}, nil
 }

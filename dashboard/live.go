@@ -1,15 +1,14 @@
 package dashboard
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"hash/maphash"
-	"io"
-	"net"
+	"html/template"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,364 +18,379 @@ import (
 )
 
 const (
-	// mostViewers is how many streams there are at most, and mostOfOne how many of one name
-	// and address as soon as half of these are taken. Others ask every 5 s.
-	mostViewers = 256
-	mostOfOne   = 16
-	// turnEach is how often the hub looks for changes while there are viewers.
-	turnEach = time.Second
-	// blindEach is after how many turns viewers are told if the store does not say whether
-	// anything was committed.
-	blindEach = 5
-	// mostTold is how many viewers of pages that cost reads of their own are told in a turn.
-	mostTold = 4
-	// readsOfJobs is how many reads those pages and the rows below may cost in a turn if all pages
-	// are of jobs, and readsOfAll if they are not: others show a look, which costs up to four
-	// itself. What is not needed is kept for later turns, up to readsKept.
-	readsOfJobs, readsOfAll, readsKept = 9, 6, 28
-	// mostRows is how many jobs are asked for in a turn: each is a read.
-	mostRows = 4
-	// rowOld is after how long the viewer of a job is told though its row is the same: what else
-	// its page shows may have changed.
-	rowOld = 2 * time.Minute
+	// partHeader asks for what a page shows now, without its frame. It is a header, and no
+	// parameter, so that an address means the same with and without it.
+	partHeader = "Errand-Part"
+	pageHeader = "Errand-Page"
+	nowHeader  = "Errand-Now" // of the queue's clock
+	ageHeader  = "Errand-Age" // of what the page shows, in ms
 
-	beatEach  = 5 * time.Second
-	admitEach = time.Minute
-	writeFor  = 10 * time.Second
+	// mostFragments is how many fragments are kept: of others those go first that nobody has
+	// asked for the longest.
+	mostFragments = 64
+	// renderEach is how often one is rendered at most, and the version is asked for.
+	renderEach = time.Second
+	// blindEach is how often one is rendered if the store does not say when something was
+	// committed, and unsureEach if the page cannot say when it changes without a commit.
+	blindEach  = 5 * time.Second
+	unsureEach = time.Minute
+	// seenFor is for how long after it has asked a page counts as open.
+	seenFor = 5 * time.Second
+	// readsEach is how many reads fragments may cost in a second over time, beside the look that
+	// they share. What is not needed is kept for later, up to readsKept.
+	readsEach, readsKept = 4, 12
+	// rowOld is after how long the page of a job is rendered after a commit though the job is the
+	// same: what else it shows may have changed.
+	rowOld = 2 * time.Minute
 )
 
 // ofLook are the pages that cost no read of their own: they show a look.
-var ofLook = map[string]bool{"": true, "lanes": true, "workers": true, "health": true}
+var ofLook = map[string]bool{"": true, "lanes": true, "workers": true}
 
 // readsOf is about how many reads pages cost that cost more than fewReads. Those of topics and of a
 // search cost one more for each row.
-var readsOf = map[string]int{"job": 7, "schedule": 3, "topics": 4, "topic": 4, "subscription": 7, "endpoints": 4, "endpoint": 32, "search": 7, "lane": 5}
+var readsOf = map[string]float64{"job": 7, "schedule": 3, "topics": 4, "topic": 4, "subscription": 7, "endpoints": 4, "endpoint": 32, "search": 7, "lane": 5}
 
 const fewReads = 2
 
-func init() {
-	pages["live"] = &page{name: "live", title: "Changes", takes: []string{"page", "seen"}, serve: (*request).live}
+// live keeps what open pages show. All viewers who may see the same share it.
+type live struct {
+	q    *errand.Queue
+	seed maphash.Seed
+
+	mu     sync.Mutex
+	all    map[fragmentKey]*fragment
+	room   float64 // for reads, see readsKept
+	filled time.Time
+
+	asking  sync.Mutex // while the version is asked for
+	version int64
+	fault   error
+	asked   time.Time // for the version
 }
 
-// viewer is a stream that is told of changes of a page.
-type viewer struct {
-	who   string    // name and address
-	looks bool      // the page shows a look
-	reads int       // that it costs
-	job   errand.ID // the page is of this job; zero if it is not
-	tell  chan struct{}
-
-	// The rest belongs to the hub.
-	seen  int64 // what the page shows: the serial of a look, else the version of the file
-	print uint64
-	known bool // print is that of the row
-	stale bool // something was committed since its row was read
-	read  int  // the turn in which that was
-	owed  bool // it is to be told
-	told  time.Time
+type fragmentKey struct {
+	page, id, up, query string
+	role                Role
 }
 
-// hub tells all viewers of changes. It runs while there are viewers.
-type hub struct {
-	looks *looks
-	seed  maphash.Seed
+// fragment is what a page shows, without its frame.
+type fragment struct {
+	asked time.Time     // by a page that is open
+	busy  chan struct{} // closed once it is rendered; nil: nobody renders it
 
-	mu      sync.Mutex
-	viewers []*viewer // those told last are last
-	runs    bool
+	head, main template.HTML // empty: it was never rendered
+	tag        string
+	err        error     // of the last try
+	at         time.Time // of the last try
+	made       time.Time // of the last one that has rendered it
+	look       time.Time // of the look that it shows; zero: of none
+	version    int64     // of the file, before it was read
+	until      time.Time // when it may show something else without a commit; zero: never
+	checked    time.Time // when it was known last to be the newest
 
-	// The rest belongs to the loop.
-	turns int
-	away  bool
-	last  int64 // version
-	room  int   // for reads of pages, see readsKept
-	far   far
+	print uint64 // of the job that it is of, see printOf; 0: it is of none
 }
 
-func newHub(l *looks) *hub {
-	return &hub{looks: l, seed: maphash.MakeSeed()}
+func newLive(q *errand.Queue) live {
+	return live{q: q, seed: maphash.MakeSeed(), all: map[fragmentKey]*fragment{}, room: readsKept, filled: time.Now()}
 }
 
-// enter adds a viewer, and reports whether there is room.
-func (h *hub) enter(v *viewer) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.viewers) >= mostViewers {
+// now returns the version of the file, as of the last second. It is another one every 5 s if the
+// store does not know it.
+func (s *live) now(ctx context.Context) (int64, error) {
+	s.asking.Lock()
+	defer s.asking.Unlock()
+	if time.Since(s.asked) >= renderEach {
+		v, known, err := version(ctx, s.q)
+		if !known {
+			v = time.Now().UnixNano() / int64(blindEach)
+		}
+		s.version, s.fault, s.asked = v, err, time.Now()
+	}
+	return s.version, s.fault
+}
+
+// of returns the fragment of a request, which may be empty.
+func (s *live) of(x *request) *fragment {
+	k := fragmentKey{x.page.name, x.id, x.up, x.URL.RawQuery, x.who.Role}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.all[k]
+	if f == nil {
+		f = &fragment{}
+		for len(s.all) >= mostFragments {
+			var last fragmentKey
+			for k, o := range s.all {
+				if l := s.all[last]; l == nil || o.asked.Before(l.asked) {
+					last = k
+				}
+			}
+			delete(s.all, last)
+		}
+		s.all[k] = f
+	}
+	f.asked = time.Now()
+	return f
+}
+
+// newest reports whether a fragment shows what there is, as of a version of the file.
+func (f *fragment) newest(v int64) bool { return f.version == v && f.holds() }
+
+// holds reports whether a fragment shows what there is but for what was committed since.
+func (f *fragment) holds() bool {
+	return f.main != "" && f.err == nil && (f.until.IsZero() || time.Now().Before(f.until))
+}
+
+// looks reports whether nothing but the job itself is to be looked at, and the page is rendered only
+// if that has changed.
+func (f *fragment) looks() bool {
+	return f.print != 0 && f.holds() && time.Since(f.made) < rowOld
+}
+
+// costs returns about how many reads it costs to render a fragment, or to see that it is the newest.
+func (f *fragment) costs(page string) float64 {
+	switch {
+	case ofLook[page]:
+		return 0
+	case f.looks():
+		return 1
+	}
+	return cmp.Or(readsOf[page], fewReads)
+}
+
+// affords reports whether there is room for what a fragment costs, beside those that have waited
+// longer. If so, the room is taken.
+func (s *live) affords(f *fragment, page string, v int64) bool {
+	now, cost := time.Now(), f.costs(page)
+	s.room = min(s.room+readsEach*now.Sub(s.filled).Seconds(), readsKept)
+	s.filled = now
+	others := 0.0
+	for k, o := range s.all {
+		if o.busy == nil && o.at.Before(f.at) && now.Sub(o.asked) < seenFor && !o.newest(v) {
+			others += o.costs(k.page)
+		}
+	}
+	if cost > 0 && s.room <= others {
 		return false
 	}
-	if len(h.viewers) >= mostViewers/2 {
-		own := 0
-		for _, o := range h.viewers {
-			if o.who == v.who {
-				own++
-			}
-		}
-		if own >= mostOfOne {
-			return false
-		}
-	}
-	h.viewers = append(h.viewers, v)
-	if !h.runs {
-		h.runs = true
-		go h.run()
-	}
+	s.room -= cost
 	return true
 }
 
-func (h *hub) leave(v *viewer) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.viewers = slices.DeleteFunc(h.viewers, func(o *viewer) bool { return o == v })
-}
-
-// run takes turns until there are no viewers, or the queue is closed. The time between two turns
-// begins when the first has ended.
-func (h *hub) run() {
-	for {
-		h.mu.Lock()
-		all := slices.Clone(h.viewers)
-		h.runs = len(all) > 0
-		h.mu.Unlock()
-		if len(all) == 0 {
-			return
-		}
-		h.turn(all)
-		wait := time.NewTimer(turnEach)
-		select {
-		case <-wait.C:
-		case <-h.looks.over:
-			wait.Stop()
-			return
-		}
-	}
-}
-
-// turn looks for changes, and tells viewers of them.
-func (h *hub) turn(all []*viewer) {
-	ctx, stop := withTimeout(context.Background(), readFor)
-	defer stop()
-	h.turns++
-	var version, serial int64
-	var known bool
-	var err error
-	if slices.ContainsFunc(all, func(v *viewer) bool { return v.looks }) {
-		var l *look
-		if l, err = h.looks.fresh(ctx, true); l != nil {
-			version, serial, known = l.version, l.serial, l.known
-		}
-	} else {
-		version, known, err = h.looks.version(ctx)
-	}
-	changed := err == nil && (known && version != h.last || !known && h.turns%blindEach == 0)
-	turned := h.away != (err != nil)
-	if h.away = err != nil; err == nil {
-		h.last = version
-	}
-	for _, v := range all {
-		v.stale = v.stale || changed || !v.known
-	}
-	each := readsOfJobs
-	if slices.ContainsFunc(all, func(v *viewer) bool { return v.job.IsZero() }) {
-		each = readsOfAll
-	}
-	h.room = min(h.room+each, readsKept)
-	if err == nil && h.room > 0 {
-		h.rows(ctx, all, version, known)
-	}
-	for _, v := range all {
-		switch {
-		case v.looks && v.seen != serial && serial != 0:
-			v.seen = serial
-			v.ring()
-		case v.looks:
-		case turned && (h.away || h.turns > 1):
-			v.owed = true
-		case err == nil && v.job.IsZero() && (known && v.seen != version || !known && changed):
-			v.owed = true
-		case err == nil && v.known && v.seen != version && time.Since(v.told) >= rowOld:
-			v.owed = true
-		}
-	}
-	if err == nil {
-		h.far.turn(ctx, h.looks.q, all)
-	}
-	h.pay(all, version)
-}
-
-// pay tells a few of the viewers who are owed it, those first who have waited longest.
-func (h *hub) pay(all []*viewer, version int64) {
-	var told []*viewer
-	for _, v := range all {
-		if v.owed && len(told) < mostTold && h.room > 0 {
-			told = append(told, v)
-			h.room -= v.reads
-		}
-	}
-	for _, v := range told {
-		v.owed, v.seen, v.told = false, version, time.Now()
-		v.ring()
-	}
-	if len(told) == 0 {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	slices.SortStableFunc(h.viewers, func(a, b *viewer) int {
-		return order(slices.Contains(told, a)) - order(slices.Contains(told, b))
-	})
-}
-
-func order(last bool) int {
-	if last {
-		return 1
-	}
-	return 0
-}
-
-// ring tells a viewer. One that has not taken the last word yet is told once.
-func (v *viewer) ring() {
-	select {
-	case v.tell <- struct{}{}:
-	default:
-	}
-}
-
-// rows finds out whose job has changed, of a few whose rows are stale: those first that were read
-// longest ago.
-func (h *hub) rows(ctx context.Context, all []*viewer, version int64, known bool) {
-	of := map[errand.ID][]*viewer{}
-	var ids []errand.ID
-	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b *viewer) int { return cmp.Compare(a.read, b.read) })
-	for _, v := range all {
-		if v.job.IsZero() {
-			continue
-		}
-		if v.stale && !slices.Contains(ids, v.job) && len(ids) < mostRows {
-			ids = append(ids, v.job)
-		}
-		of[v.job] = append(of[v.job], v)
-	}
-	if len(ids) == 0 {
-		return
-	}
-	h.room -= len(ids)
-	page, err := h.looks.q.Jobs(ctx, errand.JobFilter{IDs: ids}, nil)
-	if h.looks.met(err); err != nil {
-		return // the next turn says why
-	}
-	prints := map[errand.ID]uint64{}
-	for i := range page.Jobs {
-		prints[page.Jobs[i].ID] = h.printOf(&page.Jobs[i])
-		h.far.note(&page.Jobs[i])
-	}
-	for _, id := range ids {
-		for _, v := range of[id] {
-			print := prints[id] // 0: the job has gone
-			if v.known && v.print != print || !v.known && known && v.seen != version {
-				v.owed = true
-			}
-			v.print, v.known, v.stale, v.read = print, true, false, h.turns
-			if v.told.IsZero() {
-				v.told = time.Now()
-			}
-		}
-	}
-}
-
-// printOf returns a number that changes with a row.
-func (h *hub) printOf(j *errand.JobInfo) uint64 {
+// printOf returns a number that changes with a job.
+func (s *live) printOf(j *errand.JobInfo) uint64 {
 	b, err := json.Marshal(j)
 	if err != nil {
 		return 0
 	}
-	return maphash.Bytes(h.seed, b)
+	return maphash.Bytes(s.seed, b)
 }
 
-var errCrowded = &refusal{status: http.StatusServiceUnavailable, text: "As many are told of changes as can be.", remedy: "Pages that ask every 5 s work."}
+// errSame is returned by a page that shows what it has shown.
+var errSame = errors.New("the same")
 
-// live serves a stream of events: "changed" if the page of the parameter page shows something else
-// now, and "beat" every 5 s. It ends with the request, with the queue, and when whoever has asked
-// may no longer enter.
-func (x *request) live(w http.ResponseWriter) error {
-	v, err := x.viewer()
-	if err != nil {
+// tagOf returns what changes with a fragment, but not with the ages in it, which browsers count.
+func (s *live) tagOf(f *fragment) string {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	for _, text := range []string{string(f.head), string(f.main)} {
+		for text != "" {
+			const age = `<span class="ago">`
+			before, after, found := strings.Cut(text, age)
+			_, _ = h.WriteString(before) // it cannot fail
+			if text = after; found {
+				text = text[max(strings.IndexByte(text, '<'), 0):]
+			}
+		}
+	}
+	return strconv.FormatUint(h.Sum64(), 16)
+}
+
+// asks reports whether a request is for what a page shows now.
+func (x *request) asks() bool {
+	return x.Header.Get(partHeader) != "" && x.page.lives() && x.URL.Query().Get("format") == ""
+}
+
+// lives reports whether a page changes by itself.
+func (p *page) lives() bool { return !p.posts && !p.still }
+
+// tell answers an open page: what it shows now, or that this is what it has.
+func (x *request) tell(w http.ResponseWriter) {
+	s, f := &x.b.live, x.b.live.of(x)
+	shared, stop := withTimeout(context.WithoutCancel(x.Context()), readFor) // others wait for it
+	defer stop()
+	v, err := s.now(shared)
+	if err != nil && !ofLook[x.page.name] { // a look says since when it is the last one
+		x.fail(w, err)
+		return
+	}
+	s.mu.Lock()
+	switch {
+	case f.busy != nil:
+		busy := f.busy
+		s.mu.Unlock()
+		select {
+		case <-busy:
+		case <-x.Context().Done():
+			return
+		}
+		s.mu.Lock()
+	case err == nil && f.newest(v):
+		if f.checked = time.Now(); !f.look.IsZero() {
+			x.b.looks.current(v)
+		}
+	case time.Since(f.at) < renderEach:
+	case s.affords(f, x.page.name, v):
+		busy := make(chan struct{})
+		if f.busy = busy; f.looks() {
+			x.print = f.print
+		}
+		s.mu.Unlock()
+		x.renew(shared, f, v)
+		s.mu.Lock()
+	}
+	shown := *f
+	s.mu.Unlock()
+	if shown.err != nil {
+		x.fail(w, shown.err)
+		return
+	}
+	head := w.Header()
+	head.Set("Vary", partHeader)
+	head.Set(pageHeader, x.page.name)
+	head.Set(nowHeader, x.b.q.Clock().Now.UTC().Format(time.RFC3339Nano))
+	head.Set(ageHeader, strconv.FormatInt(time.Since(shown.checked).Milliseconds(), 10))
+	if shown.main == "" { // there is no room for it yet
+		head.Del(ageHeader)
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	head.Set("ETag", `"`+shown.tag+`"`)
+	if strings.Contains(x.Header.Get("If-None-Match"), shown.tag) { // proxies that compress add to it
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	head.Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write([]byte(shown.head + shown.main)) // nobody is left who could be told
+}
+
+// renew renders a fragment anew. It belongs to nobody: a viewer who goes away spoils it for no
+// other.
+func (x *request) renew(ctx context.Context, f *fragment, v int64) {
+	s := &x.b.live
+	defer func() { // also after a panic
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		close(f.busy)
+		f.busy = nil
+	}()
+	y := *x
+	y.Request, y.version, y.open = x.WithContext(ctx), v, true
+	begun := time.Now()
+	c, err := x.page.read(&y)
+	if err == nil && c.to != "" {
+		err = &refusal{status: http.StatusNotFound, text: "This page leads to another one now."}
+	}
+	if err == nil {
+		err = y.fill(f, y.frame(c), begun)
+	}
+	x.b.looks.met(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err == errSame: //nolint:errorlint // it is returned as it is
+		f.version, f.at, f.checked = v, begun, begun
+		return
+	case err != nil:
+		f.err, f.at = err, time.Now()
+	}
+	if x.print != 0 { // it has cost more than to look
+		s.room -= readsOf[x.page.name] - 1
+	}
+}
+
+// fill renders the content of a page into its fragment.
+func (x *request) fill(f *fragment, frame *layout, begun time.Time) error {
+	var b bytes.Buffer
+	render := func(name string) (template.HTML, error) {
+		b.Reset()
+		err := x.page.template.ExecuteTemplate(&b, name, frame)
+		return template.HTML(b.String()), err // as the template has escaped it
+	}
+	n := fragment{at: begun, made: begun, checked: begun, version: x.version, until: x.moment(), print: x.print}
+	var err error
+	if n.main, err = render("main"); err != nil {
 		return err
 	}
-	select {
-	case <-x.b.looks.over:
-		return errand.ErrClosed
-	default:
+	if n.head, err = render("head"); err != nil {
+		return err
 	}
-	if !x.b.hub.enter(v) {
-		return errCrowded
+	if x.seen != nil {
+		n.look, n.checked = x.seen.at, x.seen.at
 	}
-	defer x.b.hub.leave(v)
-	stream := http.NewResponseController(w)
-	head := w.Header()
-	head.Set("Content-Type", "text/event-stream")
-	head.Set("X-Accel-Buffering", "no") // for nginx
-	if x.ProtoMajor == 1 {
-		head.Set("Connection", "close") // the deadlines below would stay with it
-	}
-	send := func(text string) bool {
-		// Where deadlines cannot be set, those of the server hold, if any.
-		if err := stream.SetWriteDeadline(time.Now().Add(writeFor)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return false
-		}
-		if _, err := io.WriteString(w, text); err != nil {
-			return false
-		}
-		return stream.Flush() == nil
-	}
-	if !send("retry: 2000\n\n") || x.Method == http.MethodHead {
-		return nil
-	}
-	beat, admit := time.NewTicker(beatEach), time.NewTicker(admitEach)
-	defer beat.Stop()
-	defer admit.Stop()
-	for going := true; going; {
-		select {
-		case <-x.Context().Done():
-			return nil
-		case <-x.b.looks.over:
-			return nil
-		case <-v.tell:
-			going = send("event: changed\ndata: 1\n\n")
-		case <-beat.C:
-			going = send("event: beat\ndata: 1\n\n")
-		case <-admit.C:
-			who, err := x.b.o.Auth(x.Request)
-			going = err == nil && who.Role >= x.who.Role && who.Role <= Admin
-		}
-	}
+	s := &x.b.live
+	n.tag = s.tagOf(&n)
+	frame.Body, frame.Tag = n.main, n.tag
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n.asked, n.busy = f.asked, f.busy
+	*f = n
 	return nil
 }
 
-// viewer returns a viewer of the page of an address: parameter page is its way from the front, and
-// seen what the page shows.
-func (x *request) viewer() (*viewer, error) {
-	at := x.URL.Query().Get("page")
-	name, _, _ := strings.Cut(at, "?")
-	host, _, _ := net.SplitHostPort(x.RemoteAddr) // none for a socket of the file system
-	v := &viewer{who: x.who.Name + "\x00" + host, tell: make(chan struct{}, 1)}
-	if id, ok := strings.CutPrefix(name, "job/"); ok {
-		var err error
-		if v.job, err = errand.ParseID(id); err != nil {
-			return nil, err
-		}
-		name = "job"
+// serveKept writes a page of a look if it was shown less than a second ago, and reports whether it
+// has.
+func (x *request) serveKept(w http.ResponseWriter) bool {
+	if !ofLook[x.page.name] || x.URL.Query().Get("format") != "" {
+		return false
 	}
-	p := pages[name]
-	if p == nil || p.posts || p.serve != nil {
-		return nil, &errand.FieldError{Field: "page", Value: at, Limit: "must be the address of a page, from the overview"}
+	l, err := x.look()
+	if err != nil {
+		return false
 	}
-	v.looks, v.reads = ofLook[name], cmp.Or(readsOf[name], fewReads)
-	if seen := x.URL.Query().Get("seen"); seen != "" {
-		var err error
-		if v.seen, err = strconv.ParseInt(seen, 10, 64); err != nil {
-			return nil, &errand.FieldError{Field: "seen", Value: seen, Limit: "must be a number"}
-		}
+	f := x.b.live.of(x)
+	x.b.live.mu.Lock()
+	shown := *f
+	x.b.live.mu.Unlock()
+	if shown.err != nil || shown.main == "" || !shown.look.Equal(l.at) || time.Since(shown.at) >= renderEach {
+		return false
 	}
-	return v, nil
+	frame := x.layout(x.page.title, nil)
+	frame.Body, frame.Tag = shown.main, shown.tag
+	x.write(w, http.StatusOK, x.page.template, frame)
+	return true
+}
+
+// till says when, by the clock of this machine, a page may show something else without a commit; zero
+// is never. The earliest counts. Of a page that shows a look, it is beside what the look says.
+func (x *request) till(t time.Time) {
+	x.said = true
+	x.until = earliest(x.until, t)
+}
+
+// tillClock is till for a time of the queue's clock. A time that is past has no effect.
+func (x *request) tillClock(t time.Time) {
+	if now := x.b.q.Clock().Now; t.After(now) {
+		x.till(time.Now().Add(t.Sub(now)))
+	}
+}
+
+// moment returns when the page may show something else without a commit; zero is never.
+func (x *request) moment() time.Time {
+	switch {
+	case x.seen != nil:
+		return earliest(x.until, x.seen.moment())
+	case x.said || x.page.stored:
+		return x.until
+	}
+	return time.Now().Add(unsureEach)
+}
+
+// earliest returns the earlier of two times of which zero is never.
+func earliest(a, b time.Time) time.Time {
+	if laterDue(a, b) > 0 {
+		return b
+	}
+	return a
 }

@@ -3,10 +3,10 @@ package dashboard_test
 import (
 	"context"
 	"errors"
-	"net"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -240,55 +240,92 @@ func viewers(q *errand.Queue, auth func(*http.Request) (dashboard.Identity, erro
 	return dashboard.Handler(q, &dashboard.Options{Auth: auth, Logger: quiet})
 }
 
-// stream is somebody who looks at a page.
-type stream struct {
-	head    http.Header
-	status  int
-	changed atomic.Int64
-	beats   atomic.Int64
-	on      func() // at each change
-	stop    context.CancelFunc
-	ended   chan struct{}
-}
-
-func (s *stream) Header() http.Header    { return s.head }
-func (s *stream) WriteHeader(status int) { s.status = status }
-func (s *stream) Flush()                 {}
-func (s *stream) Write(b []byte) (int, error) {
-	switch {
-	case strings.HasPrefix(string(b), "event: changed\n"):
-		s.changed.Add(1)
-		if s.on != nil {
-			s.on()
-		}
-	case strings.HasPrefix(string(b), "event: beat\n"):
-		s.beats.Add(1)
+// part asks for what a page shows now, as an open page does that has shown what a tag stands for.
+func part(h http.Handler, at, tag string, with ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", "/"+at, nil)
+	r.Header.Set("Errand-Part", "main")
+	if tag != "" {
+		r.Header.Set("If-None-Match", tag)
 	}
-	return len(b), nil
+	for _, f := range with {
+		f(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
 }
 
-// look has somebody look at a page.
-func look(t *testing.T, h http.Handler, page string, on func()) *stream {
+// tab is an open page. It asks each 2 s.
+type tab struct {
+	changed, same, none, failed atomic.Int64 // answers
+	mu                          sync.Mutex
+	text                        string // of the last change
+	stop                        func()
+}
+
+// look opens a page.
+func look(t *testing.T, h http.Handler, at string) *tab {
+	t.Helper()
+	status, text := get(h, "/"+at)
+	if status != 200 {
+		t.Fatalf("%s: %d %s", at, status, text)
+	}
 	ctx, stop := context.WithCancel(t.Context())
-	s := &stream{head: http.Header{}, status: 200, on: on, stop: stop, ended: make(chan struct{})}
-	_, text := get(h, "/"+page)
-	_, seen, _ := strings.Cut(text, `data-seen="`)
-	seen, _, _ = strings.Cut(seen, `"`)
-	r := httptest.NewRequestWithContext(ctx, "GET", "/live?"+url.Values{"page": {page}, "seen": {seen}}.Encode(), nil)
+	ended := make(chan struct{})
+	b := &tab{text: text, stop: func() { stop(); <-ended }}
+	tag := `"` + tagIn.FindStringSubmatch(text)[1] + `"`
 	go func() {
-		defer close(s.ended)
-		h.ServeHTTP(s, r)
+		defer close(ended)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(2 * time.Second):
+			}
+			switch w := part(h, at, tag); w.Code {
+			case 200:
+				b.changed.Add(1)
+				b.mu.Lock()
+				tag, b.text = w.Header().Get("ETag"), w.Body.String()
+				b.mu.Unlock()
+			case 304:
+				b.same.Add(1)
+			case 204:
+				b.none.Add(1)
+			default:
+				b.failed.Add(1)
+			}
+		}
 	}()
-	return s
+	return b
 }
 
-// A hundred viewers cost at most ten reads a second while something is committed each second,
-// whatever they look at.
+func (b *tab) shows(want string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Contains(b.text, want)
+}
+
+var tagIn = regexp.MustCompile(`data-tag="([^"]+)"`)
+
+// sum adds up reads. Version reads nothing.
+func sum(reads map[string]int) (n int) {
+	for what, r := range reads {
+		if what != "version" {
+			n += r
+		}
+	}
+	return n
+}
+
+// A hundred viewers cost at most eight reads a second while something is committed each second,
+// whatever they look at, and each sees the change of its job, or of all of them.
 func TestLive_reads(t *testing.T) {
 	for name, page := range map[string]func(i int, job errand.ID) string{
-		"jobs":   func(_ int, job errand.ID) string { return "job/" + job.String() },
-		"lists":  func(i int, _ errand.ID) string { return []string{"jobs", "groups", "schedules", "bulk"}[i%4] },
-		"topics": func(int, errand.ID) string { return "topics" },
+		"front and list": func(i int, _ errand.ID) string { return []string{"", "jobs"}[i%2] },
+		"front and jobs": func(i int, job errand.ID) string { return []string{"", "job/" + job.String()}[i%2] },
+		"lists":          func(i int, _ errand.ID) string { return []string{"jobs", "groups", "schedules", "bulk"}[i%4] },
+		"topics":         func(int, errand.ID) string { return "topics" },
 		"all": func(i int, job errand.ID) string {
 			return []string{"", "job/" + job.String(), "jobs", "lane?queue=default", "topics", "dead"}[i%6]
 		},
@@ -303,21 +340,18 @@ func liveReads(t *testing.T, page func(i int, job errand.ID) string) {
 	store, q := counted(t)
 	defer q.Close()
 	h := viewers(q, nil)
-	const seconds = 60
-	jobs, all := make([]errand.ID, 100), make([]*stream, 100)
+	const seconds = 100
+	jobs, all := make([]errand.ID, 100), make([]*tab, 100)
 	for i := range jobs {
 		jobs[i] = store.commit(t, q)
 	}
 	for i := range all {
-		at := page(i, jobs[i])
-		all[i] = look(t, h, at, func() { get(h, "/"+at) })
-		defer func() { all[i].stop(); <-all[i].ended }()
+		all[i] = look(t, h, page(i, jobs[i]))
+		defer all[i].stop()
+		time.Sleep(23 * time.Millisecond) // not all ask at once
 	}
-	time.Sleep(10500 * time.Millisecond) // between two turns
+	time.Sleep(10 * time.Second)
 	store.taken()
-	for _, s := range all {
-		s.changed.Store(0)
-	}
 	for i := range seconds {
 		store.own.Store(true)
 		if _, err := q.Cancel(t.Context(), jobs[i]); err != nil {
@@ -327,172 +361,360 @@ func liveReads(t *testing.T, page func(i int, job errand.ID) string) {
 		store.version.Add(1)
 		time.Sleep(time.Second)
 	}
-	reads, sum := store.taken(), 0
-	for what, n := range reads {
-		if what != "version" { // which reads nothing
-			sum += n
-		}
+	reads := store.taken()
+	n := sum(reads)
+	if n > 8*seconds || n < seconds/2 {
+		t.Errorf("%d reads in %d s: %v", n, seconds, reads)
 	}
-	if sum > 10*seconds || sum < seconds {
-		t.Errorf("%d reads in %d s: %v", sum, seconds, reads)
-	}
-	t.Logf("%.1f reads a second: %v", float64(sum)/seconds, reads)
+	t.Logf("%.1f reads a second: %v", float64(n)/seconds, reads)
 	time.Sleep(2 * time.Minute)
-	for i, s := range all {
-		switch n := s.changed.Load(); {
-		case page(i, jobs[i]) == "":
-			if n < seconds-1 || n > seconds {
-				t.Errorf("viewer %d of the overview was told %d times of %d changes", i, n, seconds)
-			}
-		case n == 0 && (i < seconds || !strings.HasPrefix(page(i, jobs[i]), "job/")):
-			t.Errorf("viewer %d was not told of a change", i)
+	for i, b := range all {
+		at := page(i, jobs[i])
+		if at == "" && b.changed.Load() < seconds/2-1 {
+			t.Errorf("viewer %d of the overview saw %d changes of %d", i, b.changed.Load(), seconds)
+		}
+		if strings.HasPrefix(at, "job") && !b.shows("cancelled") || b.failed.Load() > 0 {
+			t.Errorf("viewer %d of %s: %d changes, %d failures, %s", i, at, b.changed.Load(), b.failed.Load(), b.text)
 		}
 	}
 }
 
-// While nothing is committed nothing is read but what workers show, and now and then the health.
+// While nothing is committed nothing is read but the version, and nothing is sent.
 func TestLive_idle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, q := counted(t)
 		defer q.Close()
 		h := viewers(q, nil)
 		id := store.commit(t, q)
-		var all []*stream
-		for i, page := range []string{"", "lanes", "jobs?state=ready", "dead", "job/" + id.String()} {
-			all = append(all, look(t, h, page, nil))
-			defer func() { all[i].stop(); <-all[i].ended }()
+		if _, err := q.Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
 		}
-		time.Sleep(12*time.Minute + time.Second) // rates have become 0, and no beat comes now
+		var all []*tab
+		pages := []string{"", "lanes", "lane?queue=default", "jobs", "jobs?state=cancelled", "dead", "groups", "schedules", "topics", "bulk", "workers", "health", "job/" + id.String()}
+		for _, at := range pages {
+			all = append(all, look(t, h, at))
+			defer all[len(all)-1].stop()
+		}
+		time.Sleep(12*time.Minute + time.Second) // rates have become 0
 		store.taken()
-		for _, s := range all {
-			s.changed.Store(0)
-			s.beats.Store(0)
+		for _, b := range all {
+			b.changed.Store(0)
+			b.same.Store(0)
 		}
 		time.Sleep(10*time.Minute + time.Second)
 		reads := store.taken()
-		if reads["stats"]+reads["jobs"]+reads["job"]+reads["causes"] > 0 || reads["workers"] > 61 || reads["holds"] > 10 || reads["version"] > 1400 {
+		if sum(reads) > 0 || reads["version"] > 601 || reads["version"] < 299 {
 			t.Errorf("reads in 10 minutes: %v", reads)
 		}
-		for i, s := range all {
-			if s.changed.Load() != 0 || s.beats.Load() != 120 {
-				t.Errorf("viewer %d was told %d times, with %d beats", i, s.changed.Load(), s.beats.Load())
+		for i, b := range all {
+			if b.changed.Load()+b.none.Load()+b.failed.Load() > 0 || b.same.Load() < 300 {
+				t.Errorf("the viewer of %q got %d changes, %d without an answer, %d failures", pages[i], b.changed.Load(), b.none.Load(), b.failed.Load())
 			}
+		}
+		store.commit(t, q)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if all[0].changed.Load() != 1 || !all[0].shows("1 job is due, since") {
+			t.Errorf("a job came, and the overview shows %s", all[0].text)
 		}
 	})
 }
 
-// The viewer of a job is told if its row has changed, others are not, and a page of a job that has
-// been there for two minutes is told of other changes too, also if others are told in each turn.
+// Ages are no change: browsers count them.
+func TestLive_ages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		store.commit(t, q)
+		tags := map[string]string{}
+		for range 3 {
+			h := viewers(q, nil)
+			time.Sleep(7 * time.Second)
+			for _, at := range []string{"lanes", "jobs", "dead"} {
+				first := part(h, at, "").Header().Get("ETag")
+				time.Sleep(7 * time.Second)
+				store.version.Add(1) // what it shows is rendered anew
+				w := part(h, at, first)
+				if w.Code != 304 || w.Header().Get("ETag") != first || w.Body.Len() > 0 {
+					t.Errorf("%s: %d %s, was %s", at, w.Code, w.Header().Get("ETag"), first)
+				}
+				tags[at] = first
+			}
+		}
+		if len(tags) != 3 || tags["jobs"] == tags["dead"] {
+			t.Errorf("tags: %v", tags)
+		}
+		_, text := get(viewers(q, nil), "/")
+		if !regexp.MustCompile(`is due, since <time datetime="[^"]+" class="long"><span class="ago">[^<]+ s</span></time>\.</h1>`).MatchString(text) {
+			t.Errorf("the sentence is without its time: %s", text)
+		}
+	})
+}
+
+// A page is rendered anew once the moment has passed on which it depends: the end of a hold, and the
+// time at which a job is due.
+func TestLive_moments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		e, err := q.Enqueue(t.Context(), mail{"a"}, &errand.JobOptions{Delay: 45 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Hold(t.Context(), errand.Lane{Queue: "default"}, &errand.HoldOptions{For: 90 * time.Second, Reason: "held"}); err != nil {
+			t.Fatal(err)
+		}
+		store.version.Add(1)
+		front, job := look(t, h, ""), look(t, h, "job/"+e.ID.String())
+		defer front.stop()
+		defer job.stop()
+		time.Sleep(40 * time.Second)
+		if !front.shows("</span> held<") || !job.shows("it is due at") || job.shows("made ready by") {
+			t.Errorf("before: %s %s", front.text, job.text)
+		}
+		time.Sleep(10 * time.Second)
+		if !job.shows("made ready by the next look of a worker") {
+			t.Errorf("once it is due: %s", job.text)
+		}
+		time.Sleep(43 * time.Second)
+		if front.shows("</span> held<") || job.shows("held") {
+			t.Errorf("once the hold has ended: %s %s", front.text, job.text)
+		}
+	})
+}
+
+// The pages of jobs whose rows are as they were are not rendered, but after two minutes.
 func TestLive_rows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, q := counted(t)
 		defer q.Close()
 		h := viewers(q, nil)
 		a, b := store.commit(t, q), store.commit(t, q)
-		of := [2]*stream{look(t, h, "job/"+a.String(), nil), look(t, h, "job/"+b.String(), nil)}
-		defer func() { of[0].stop(); of[1].stop(); <-of[0].ended; <-of[1].ended }()
-		told := func(what string, wantA, wantB int64) {
-			t.Helper()
-			if gotA, gotB := of[0].changed.Swap(0), of[1].changed.Swap(0); gotA != wantA || gotB != wantB {
-				t.Errorf("%s: told %d and %d times, want %d and %d", what, gotA, gotB, wantA, wantB)
-			}
-		}
-		time.Sleep(3 * time.Second)
-		told("at first", 0, 0)
-		if _, err := q.Cancel(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
-		store.version.Add(1)
-		time.Sleep(2 * time.Second)
-		told("after a has changed", 1, 0)
-		time.Sleep(2 * time.Minute)
-		told("after two minutes", 0, 1)
-		for range 5 {
-			list := look(t, h, "jobs", nil)
-			defer func() { list.stop(); <-list.ended }()
-		}
-		for range 4 * 60 {
-			store.version.Add(1)
-			time.Sleep(time.Second)
-		}
-		if a, b := of[0].changed.Load(), of[1].changed.Load(); a == 0 || b == 0 {
-			t.Errorf("beside five lists that change: told %d and %d times in four minutes", a, b)
-		}
-	})
-}
-
-// All viewers of jobs that one commit has changed are told, though nothing is committed after it,
-// and those of other jobs are not.
-func TestLive_manyRows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
-		var jobs []errand.ID
-		for range 15 {
-			jobs = append(jobs, store.commit(t, q))
-		}
-		var all []*stream
-		for i, id := range jobs {
-			all = append(all, look(t, h, "job/"+id.String(), nil))
-			defer func() { all[i].stop(); <-all[i].ended }()
-		}
-		time.Sleep(10500 * time.Millisecond) // between two turns
-		for _, id := range jobs[:12] {
+		for _, id := range []errand.ID{a, b} {
 			if _, err := q.Cancel(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
-		store.version.Add(1)
-		time.Sleep(30 * time.Second)
-		for i, s := range all {
-			if n, want := s.changed.Load(), min(int64(12-i), 1); n != max(want, 0) {
-				t.Errorf("the viewer of job %d was told %d times, want %d", i, n, max(want, 0))
-			}
+		of := look(t, h, "job/"+b.String())
+		defer of.stop()
+		time.Sleep(3 * time.Second)
+		store.commit(t, q)
+		store.taken()
+		for range 60 {
+			store.commit(t, q)
+			time.Sleep(time.Second)
+		}
+		if reads := store.taken(); reads["job"] > 31 || reads["job"] < 29 || sum(reads) > reads["job"] {
+			t.Errorf("reads while others changed: %v", reads)
+		}
+		time.Sleep(time.Minute)
+		store.commit(t, q)
+		time.Sleep(2 * time.Second)
+		if reads := store.taken(); reads["settings"]+reads["workers"]+reads["jobs"] == 0 {
+			t.Errorf("reads after two minutes: %v", reads)
 		}
 	})
 }
 
-// Viewers of pages that cost reads of their own are told in turn, at most four a second.
-func TestLive_turns(t *testing.T) {
+// Viewers who may see the same share what is rendered, at most once a second. Who asks while it is
+// rendered waits for it, and those of another role or address share nothing with them.
+func TestLive_shared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := dashboard.Handler(q, &dashboard.Options{Logger: quiet, Auth: func(r *http.Request) (dashboard.Identity, error) {
+			role := dashboard.Viewer
+			if r.Header.Get("As") != "" {
+				role = dashboard.Operator
+			}
+			return dashboard.Identity{Name: r.Header.Get("Name"), Role: role}, nil
+		}})
+		store.commit(t, q)
+		store.taken()
+		part(h, "jobs", "")
+		once := store.taken()["jobs"]
+		time.Sleep(time.Second)
+		store.slow.Store(int64(300 * time.Millisecond))
+		store.commit(t, q)
+		store.taken()
+		var wait sync.WaitGroup
+		tags := make([]string, 20)
+		for i := range tags {
+			wait.Go(func() {
+				w := part(h, "jobs", "", func(r *http.Request) { r.Header.Set("Name", fmt.Sprint(i)) })
+				tags[i] = w.Header().Get("ETag")
+			})
+		}
+		wait.Wait()
+		if reads := store.taken(); reads["jobs"] != once || reads["stats"] != 1 || tags[0] == "" {
+			t.Errorf("reads of 20 viewers: %v", reads)
+		}
+		for _, tag := range tags {
+			if tag != tags[0] {
+				t.Errorf("tags: %v", tags)
+			}
+		}
+		store.commit(t, q)
+		if part(h, "jobs", tags[0]); store.taken()["jobs"] != 0 {
+			t.Error("it was rendered twice in a second")
+		}
+		if part(h, "jobs?state=ready", ""); store.taken()["jobs"] == 0 {
+			t.Error("another address was not read")
+		}
+		w := part(h, "jobs", tags[0], func(r *http.Request) { r.Header.Set("As", "operator") })
+		if store.taken()["jobs"] == 0 || !strings.Contains(w.Body.String(), `name="id"`) {
+			t.Errorf("another role: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// A viewer who goes while a page is rendered spoils it for no other.
+func TestLive_gone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, q := counted(t)
 		defer q.Close()
 		h := viewers(q, nil)
-		var all []*stream
-		for i := range 20 {
-			all = append(all, look(t, h, "jobs", nil))
-			defer func() { all[i].stop(); <-all[i].ended }()
-		}
-		time.Sleep(2500 * time.Millisecond)
 		store.commit(t, q)
-		for second := range 6 {
-			time.Sleep(time.Second)
-			synctest.Wait()
-			told := 0
-			for _, s := range all {
-				if n := s.changed.Load(); n > 1 {
-					t.Fatalf("a viewer was told %d times of one change", n)
-				} else {
-					told += int(n)
+		store.slow.Store(int64(500 * time.Millisecond))
+		ctx, leave := context.WithCancel(t.Context())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			part(h, "lanes", "", func(r *http.Request) { *r = *r.WithContext(ctx) })
+		}()
+		time.Sleep(100 * time.Millisecond)
+		leave()
+		if w := part(h, "lanes", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "mail") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		<-gone
+	})
+}
+
+// At most 64 fragments are kept: those that nobody has asked for the longest go first. Many more that
+// are asked for cost no more reads than there is room for.
+func TestLive_kept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		store.commit(t, q)
+		at := func(i int) string { return fmt.Sprint("groups?queue=q", i) }
+		for i := range 64 {
+			if i%2 == 0 {
+				time.Sleep(time.Second)
+			}
+			if w := part(h, at(i), ""); w.Code != 200 {
+				t.Fatal(i, w.Code)
+			}
+		}
+		part(h, at(0), "")
+		time.Sleep(time.Second)
+		store.taken()
+		part(h, at(64), "") // in place of that of 1
+		part(h, at(0), "")
+		if n := store.taken()["groups"]; n != 1 {
+			t.Errorf("%d were read, want 1", n)
+		}
+		if part(h, at(1), ""); store.taken()["groups"] != 1 {
+			t.Error("that of 1 was kept")
+		}
+		none := 0
+		for range 10 {
+			for i := range 300 {
+				if part(h, at(i), "").Code == 204 {
+					none++
 				}
 			}
-			if want := min(4*(second+1), 20); told != want {
-				t.Errorf("after %d s %d of 20 were told, want %d", second+1, told, want)
-			}
+			time.Sleep(2 * time.Second)
+		}
+		if n := sum(store.taken()); n > 4*20+12 || n == 0 || none == 0 {
+			t.Errorf("%d reads in 20 s, %d without an answer", n, none)
 		}
 	})
 }
 
-// pipes is a listener whose connections hold nothing that the other side has not read.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	c, ok := <-p
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	return c, nil
+// Of a store that does not say when something was committed, pages are rendered every 5 s.
+func TestLive_blind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, _ := counted(t)
+		q, err := errand.New(t.Context(), struct{ memory }{store}, &errand.Options{Logger: quiet, Clock: func() time.Time { return time.Now().AddDate(30, 0, 0) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer q.Close()
+		h := viewers(q, nil)
+		front, list := look(t, h, ""), look(t, h, "groups")
+		defer front.stop()
+		defer list.stop()
+		time.Sleep(10 * time.Second)
+		store.commit(t, q)
+		store.taken()
+		time.Sleep(time.Minute)
+		if reads := store.taken(); reads["stats"] < 10 || reads["stats"] > 30 || reads["groups"] < 10 || reads["groups"] > 31 {
+			t.Errorf("reads in a minute: %v", reads)
+		}
+		if !front.shows("1 job is due") {
+			t.Error(front.text)
+		}
+	})
 }
-func (p pipes) Close() error { close(p); return nil }
-func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// How the answer to an open page looks: its headers, and that of a page that cannot be read.
+func TestLive_answers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		role := atomic.Int64{}
+		role.Store(int64(dashboard.Viewer))
+		h := viewers(q, func(*http.Request) (dashboard.Identity, error) {
+			return dashboard.Identity{Role: dashboard.Role(role.Load())}, nil
+		})
+		id := store.commit(t, q)
+		_, page := get(h, "/jobs?state=ready")
+		tag := tagIn.FindStringSubmatch(page)[1]
+		for _, sent := range []string{`"` + tag + `"`, `W/"` + tag + `"`, `"` + tag + `-gzip"`, `"x", "` + tag + `"`} {
+			w := part(h, "jobs?state=ready", sent)
+			if head := w.Header(); w.Code != 304 || head.Get("Errand-Page") != "jobs" || head.Get("Errand-Age") == "" || head.Get("Errand-Now") == "" || head.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s: %d %v", sent, w.Code, head)
+			}
+		}
+		w := part(h, "jobs?state=ready", `"other"`)
+		text := w.Body.String()
+		if w.Code != 200 || !strings.HasPrefix(text, "<title>Jobs – errand</title>") || !strings.Contains(text, `<main id="main"`) || !strings.Contains(text, id.String()) || strings.Contains(text, "<nav aria-label=\"Pages\"") {
+			t.Errorf("%d %s", w.Code, text)
+		}
+		for at, want := range map[string]int{"jobs?none=1": 400, "job/x": 400, "job/" + (errand.ID{1}).String(): 404, "none": 404, "act": 405, "jobs?format=json": 200, "enqueue": 403} {
+			if w := part(h, at, ""); w.Code != want || w.Header().Get("ETag") != "" {
+				t.Errorf("%s: %d %v, want %d", at, w.Code, w.Header(), want)
+			}
+		}
+		role.Store(0)
+		if w := part(h, "jobs?state=ready", `"`+tag+`"`); w.Code != 403 {
+			t.Errorf("without a role: %d", w.Code)
+		}
+		role.Store(int64(dashboard.Viewer))
+		part(h, "", "")
+		time.Sleep(time.Second)
+		store.failing.Store(true)
+		time.Sleep(time.Second)
+		if w := part(h, "jobs?state=ready", ""); w.Code != 503 {
+			t.Errorf("of a store that fails: %d", w.Code)
+		}
+		if w := part(h, "", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "What follows is") || w.Header().Get("Errand-Age") != "2000" {
+			t.Errorf("the last overview: %d %s", w.Code, w.Body)
+		}
+		store.failing.Store(false)
+		time.Sleep(2 * time.Second)
+		if w := part(h, "", ""); w.Code != 200 || strings.Contains(w.Body.String(), "What follows is") {
+			t.Errorf("the overview again: %d %s", w.Code, w.Body)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if w := part(h, "groups", ""); w.Code != 503 {
+			t.Errorf("of a closed queue: %d", w.Code)
+		}
+	})
+}

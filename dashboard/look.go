@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -15,9 +14,9 @@ import (
 // look is what the queue was like at a moment. All viewers share it: do not change what it
 // refers to.
 type look struct {
-	serial int64     // another number for each look that differs, from 1
-	at     time.Time // of this machine: when it was known last to be the newest
-	clock  errand.ClockState
+	at    time.Time // of this machine: when it was known last to be the newest
+	as    time.Time // that, by the queue's clock
+	clock errand.ClockState
 
 	version int64 // of the file, as of lanes
 	known   bool  // the store says the version
@@ -38,7 +37,7 @@ type look struct {
 	away *away // why there is no newer look; nil if this is the newest
 }
 
-// crew is what is asked for every 10 s, as it may change without a commit.
+// crew is what is asked for every 10 s while jobs wait or run, as it may change without a commit.
 type crew struct {
 	workers []errand.WorkerInfo
 	unshown bool               // workers are not known
@@ -47,7 +46,8 @@ type crew struct {
 	asked   time.Time
 }
 
-// condition is what is asked for every minute, and every 10 s while something is committed.
+// condition is what is asked for every 10 s while something is committed, and every minute while
+// jobs wait or run.
 type condition struct {
 	health errand.Health
 	// readOnly: the queue is open for reading alone, and does not know whether it could write.
@@ -64,27 +64,19 @@ type away struct {
 // looks keep the last look. They make one at most once a second, or more seldom if it takes long,
 // and only if something was committed since the last one.
 type looks struct {
-	q       *errand.Queue
-	version func(context.Context) (v int64, known bool, err error)
-	over    chan struct{} // closed once the queue is
+	q *errand.Queue
 
 	mu    sync.Mutex
-	last  *look              // nil: there was none yet
-	tried map[bool]time.Time // when the last one began, by whether it was a full one
-	each  time.Duration      // how long after that the next one may begin
-	next  *looking           // under way; nil: none
-	fault error              // of the last try
-	since time.Time          // of the fault
+	last  *look         // nil: there was none yet
+	tried time.Time     // when the last one began
+	each  time.Duration // how long after that the next one may begin
+	next  chan struct{} // closed once the one under way is over; nil: none is
+	fault error         // of the last try
+	since time.Time     // of the fault
 
 	// damage is what a page or an action met first; nil: none. Health alone does not find it: it
 	// reads little of the file.
 	damage *errand.HealthReason
-}
-
-// looking is a look under way.
-type looking struct {
-	full  bool
-	ended chan struct{} // closed once it is over
 }
 
 const (
@@ -94,9 +86,11 @@ const (
 	lookPart = 20
 	lookMost = 10 * time.Second
 	// askEach is how often workers are asked for, which may vanish without a commit, and
-	// judgeEach how often health is, which may change without one: a disk becomes full.
+	// judgeEach how often health is, which may change without one: a disk becomes full. farEach
+	// is how often workers are while jobs say how far they have got.
 	askEach   = 10 * time.Second
 	judgeEach = time.Minute
+	farEach   = 2 * time.Second
 	// ofCauses and ofLongest are how many of them the front shows.
 	ofCauses  = 5
 	ofLongest = 10
@@ -105,58 +99,119 @@ const (
 // get returns the newest look; what was committed a moment ago may be missing. If the
 // queue cannot be looked at, it is the last look, which says so, or an error if there is none.
 func (s *looks) get(ctx context.Context) (*look, error) {
-	l, err := s.fresh(ctx, true)
-	if l == nil || !l.full {
+	l, err := s.fresh(ctx)
+	if l == nil {
 		return nil, err
 	}
-	shown := *l
-	shown.clock = s.q.Clock()
-	return &shown, nil
+	return l.now(s.q), nil
 }
 
-// fresh returns the newest look, and why there is no newer one, if it is not the newest. A look
-// that is not full has no more than lanes anew.
-func (s *looks) fresh(ctx context.Context, full bool) (*look, error) {
-	for {
-		s.mu.Lock()
-		if time.Since(s.tried[full]) < s.each {
-			defer s.mu.Unlock()
-			return s.last, s.fault
-		}
-		n := s.next
-		if n == nil {
-			n = &looking{full: full, ended: make(chan struct{})}
-			s.next = n
-			go s.run(n, s.last)
-		}
-		s.mu.Unlock()
-		select {
-		case <-n.ended:
-		case <-ctx.Done():
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return s.last, ctx.Err()
-		}
-		if n.full || !full { // however long it has taken
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return s.last, s.fault
+// now returns a look as of the clock of q.
+func (l *look) now(q *errand.Queue) *look {
+	shown := *l
+	shown.clock = q.Clock()
+	return &shown
+}
+
+// current returns the last look if there is nothing newer, as of a version of the file that was asked
+// for just now, else nil.
+func (s *looks) current(v int64) *look {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.last
+	if l == nil || !l.known || l.version != v || s.fault != nil {
+		return nil
+	}
+	if m := l.moment(); !m.IsZero() && !time.Now().Before(m) {
+		return nil
+	}
+	same := *l
+	same.at, same.as = time.Now(), s.q.Clock().Now
+	s.last = &same
+	return s.last.now(s.q)
+}
+
+// moment returns when there may be something new without a commit; zero is never. A worker that
+// comes has committed that it does; nobody misses one that goes until there is work.
+func (l *look) moment() (t time.Time) {
+	if l.away != nil {
+		return l.at
+	}
+	by := func(o time.Time) { t = earliest(t, o) }
+	for _, asked := range []time.Time{l.asked, l.judged} {
+		if asked.Before(l.read.Add(askEach)) { // a commit may have effects a little after it
+			by(asked.Add(askEach))
 		}
 	}
+	if !l.past.none && l.past.version != l.version {
+		by(l.past.read.Add(askEach))
+	}
+	sums := l.sums()
+	if sums.Running > 0 || len(l.workers) > 0 && !l.oldest().IsZero() {
+		by(l.asked.Add(l.askAgain()))
+	}
+	if sums.Scheduled > 0 { // one may be due, though no worker has looked
+		by(l.read.Add(judgeEach))
+	}
+	if sums.Scheduled+sums.Ready+sums.Running > 0 {
+		by(l.judged.Add(judgeEach))
+	}
+	if l.fades(l.as) {
+		by(l.read.Add(judgeEach))
+	}
+	for _, h := range l.holds() {
+		if h.Until.After(l.as) {
+			by(l.at.Add(h.Until.Sub(l.as)))
+		}
+	}
+	return t
+}
+
+// askAgain returns after how long workers are asked for again.
+func (l *look) askAgain() time.Duration {
+	for i := range l.workers {
+		if len(l.workers[i].Progress) > 0 {
+			return farEach
+		}
+	}
+	return askEach
+}
+
+// fresh returns the newest look, and why there is no newer one, if it is not the newest.
+func (s *looks) fresh(ctx context.Context) (*look, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.tried.IsZero() && time.Since(s.tried) < s.each {
+		return s.last, s.fault
+	}
+	if s.next == nil {
+		s.next = make(chan struct{})
+		go s.run(s.next, s.last)
+	}
+	next := s.next
+	s.mu.Unlock()
+	select { // however long it has taken
+	case <-next:
+	case <-ctx.Done():
+		s.mu.Lock()
+		return s.last, ctx.Err()
+	}
+	s.mu.Lock()
+	return s.last, s.fault
 }
 
 // run makes a look. It belongs to nobody: a viewer who goes away spoils it for no other.
-func (s *looks) run(n *looking, last *look) {
+func (s *looks) run(ended chan struct{}, last *look) {
 	ctx, stop := withTimeout(context.Background(), readFor)
 	defer stop()
 	began := time.Now()
-	l, err := s.take(ctx, last, n.full)
+	l, err := s.take(ctx, last)
 	s.met(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch now := time.Now(); {
 	case err == nil:
-		l.at, l.away = now, nil
+		l.at, l.as, l.away = now, s.q.Clock().Now, nil
 		s.last, s.fault = l, nil
 	case s.fault == nil:
 		s.since = now
@@ -165,28 +220,20 @@ func (s *looks) run(n *looking, last *look) {
 		if s.fault = err; last != nil {
 			old, why := *last, refused(err)
 			old.away = &away{why.text, why.remedy, s.since}
-			if old.serial++; last.away != nil && last.away.Text == why.text {
-				old.serial = last.serial
-			}
 			s.last = &old
 		}
 	}
-	if s.tried == nil {
-		s.tried = map[bool]time.Time{}
-	}
-	if s.tried[false] = began; n.full {
-		s.tried[true] = began
-	}
+	s.tried = began
 	s.each = min(max(lookEach, time.Since(began)*lookPart), lookMost)
 	s.next = nil
-	close(n.ended)
+	close(ended)
 }
 
 // expire has the next look see what was committed just now.
 func (s *looks) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.tried)
+	s.tried = time.Time{}
 	if s.last != nil {
 		old := *s.last
 		old.judged = time.Time{} // what jobs wait behind is part of the health
@@ -204,7 +251,7 @@ func (s *looks) met(err error) {
 	defer s.mu.Unlock()
 	if s.damage == nil {
 		s.damage = &errand.HealthReason{Code: errand.HealthDamage, Text: messageOf(err), Since: s.q.Clock().Now}
-		clear(s.tried)
+		s.tried = time.Time{}
 	}
 }
 
@@ -232,12 +279,12 @@ func version(ctx context.Context, q *errand.Queue) (v int64, known bool, err err
 }
 
 // take looks at a queue. What has not changed since the last look is not read again.
-func (s *looks) take(ctx context.Context, last *look, full bool) (*look, error) {
+func (s *looks) take(ctx context.Context, last *look) (*look, error) {
 	l := &look{}
 	if last != nil {
 		*l = *last
 	}
-	v, known, err := s.version(ctx)
+	v, known, err := version(ctx, s.q)
 	if err != nil {
 		return nil, err
 	}
@@ -248,21 +295,16 @@ func (s *looks) take(ctx context.Context, last *look, full bool) (*look, error) 
 		}
 		l.version, l.known, l.read = v, known, time.Now()
 	}
-	if full {
-		health := s.judge(ctx, l, changed)
-		err = s.rest(ctx, l, changed)
-		if h := <-health; h != nil {
-			l.health, l.judged = *h, time.Now()
-			l.readOnly = slices.ContainsFunc(h.Reasons, func(r errand.HealthReason) bool { return r.Code == errand.HealthReadOnly })
-		}
-		if err != nil {
-			return nil, err
-		}
-		l.health, l.full = s.damaged(l.health), true
+	health := s.judge(ctx, l, changed || l.judged.Before(l.read.Add(askEach)))
+	err = s.rest(ctx, l, changed)
+	if h := <-health; h != nil {
+		l.health, l.judged = *h, time.Now()
+		l.readOnly = slices.ContainsFunc(h.Reasons, func(r errand.HealthReason) bool { return r.Code == errand.HealthReadOnly })
 	}
-	if changed && (last == nil || last.away != nil || v != last.version || !known || !reflect.DeepEqual(last.lanes, l.lanes)) || full && !last.same(l) {
-		l.serial++
+	if err != nil {
+		return nil, err
 	}
+	l.health, l.full = s.damaged(l.health), true
 	return l, nil
 }
 
@@ -339,11 +381,6 @@ func (l *look) runs(ctx context.Context, q *errand.Queue) error {
 	slices.SortStableFunc(page.Jobs, func(a, b errand.JobInfo) int { return a.DueAt.Compare(b.DueAt) })
 	l.longest, l.cut = page.Jobs[:min(len(page.Jobs), ofLongest)], page.Next != ""
 	return err
-}
-
-// same reports whether two looks at the same lanes have the same beside these.
-func (l *look) same(other *look) bool {
-	return l.full && l.away == nil && reflect.DeepEqual(l.workers, other.workers) && reflect.DeepEqual(l.health, other.health)
 }
 
 // deaths returns a number that changes if a job has died, or is dead no more.
@@ -460,18 +497,4 @@ func (l *look) oldest() (t time.Time) {
 		}
 	}
 	return t
-}
-
-// watch closes over with the queue.
-func (s *looks) watch(q *errand.Queue) {
-	end, err := q.Subscribe(context.Background(), errand.EventFilter{Kind: "errand/none"}, 1)
-	if err != nil { // it is closed already
-		close(s.over)
-		return
-	}
-	go func() {
-		for range end.Events() { // a few come nevertheless
-		}
-		close(s.over)
-	}()
 }

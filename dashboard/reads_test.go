@@ -119,7 +119,7 @@ func TestPages_reads(t *testing.T) {
 	for path, charged := range readsOf {
 		store.n.Store(0)
 		if status, _ := get(h, "/"+path); status != 200 || store.n.Load() > charged {
-			t.Errorf("%s: %d, %d reads, the hub reckons with %d", path, status, store.n.Load(), charged)
+			t.Errorf("%s: %d, %d reads, a fragment is charged with %d", path, status, store.n.Load(), charged)
 		}
 	}
 	for path, most := range map[string]int64{
@@ -158,7 +158,7 @@ func TestPages_reads(t *testing.T) {
 	}
 }
 
-// readsOf is how many reads the hub reckons with for pages of a crowd.
+// readsOf is how many reads fragments are charged with, of pages of a crowd.
 var readsOf = map[string]int64{"lane?queue=q000&kind=raw": 5, "endpoint?id=e000": 32, "subscription?id=s000": 7, "endpoints": 4, "jobs": 2, "dead": 2}
 
 // few is how many topics and endpoints a crowd has.

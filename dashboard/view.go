@@ -29,14 +29,13 @@ type page struct {
 	in    string // the page of the nav that it belongs to, if it is none itself
 	// read returns what the template shows, or an error.
 	read func(x *request) (*content, error)
-	// serve answers in place of read and the template.
-	serve func(x *request, w http.ResponseWriter) error
 
 	// takes are the parameters that its address may have, besides format.
 	takes []string
 
 	posts    bool // it is for forms
 	still    bool // it does not change by itself, or people type in it
+	stored   bool // it shows only what is committed, whatever the time
 	template *template.Template
 }
 
@@ -61,15 +60,15 @@ func init() {
 		{name: "jobs", title: "Jobs", read: jobs, takes: append([]string{"after"}, filterNames...)},
 		{name: "job", title: "Job", in: "jobs", read: job},
 		{name: "dead", title: "Dead letters", read: causes, takes: []string{"queue", "kind"}},
-		{name: "groups", title: "Groups", read: groups, takes: []string{"queue", "waiting", "after"}},
+		{name: "groups", title: "Groups", stored: true, read: groups, takes: []string{"queue", "waiting", "after"}},
 		{name: "schedules", title: "Schedules", read: schedules, takes: []string{"search", "page"}},
 		{name: "schedule", title: "Schedule", in: "schedules", read: schedule, takes: []string{"name"}},
-		{name: "topics", title: "Topics and webhooks", read: topics, takes: []string{"after"}},
+		{name: "topics", title: "Topics and webhooks", stored: true, read: topics, takes: []string{"after"}},
 		{name: "topic", title: "Topic", in: "topics", read: topicOf, takes: []string{"name", "after"}},
 		{name: "subscription", title: "Subscription", in: "topics", read: subscription, takes: []string{"id"}},
 		{name: "endpoints", title: "Endpoints", in: "topics", read: endpoints, takes: []string{"search", "state", "after"}},
 		{name: "endpoint", title: "Endpoint", in: "topics", read: endpoint, takes: []string{"id"}},
-		{name: "bulk", title: "Bulk jobs", read: bulks, takes: []string{"id"}},
+		{name: "bulk", title: "Bulk jobs", stored: true, read: bulks, takes: []string{"id"}},
 		{name: "workers", title: "Workers", read: workers, takes: []string{"page"}},
 		{name: "health", title: "Health", read: health, takes: []string{"search", "page"}},
 		{name: "search", title: "Search", read: search, takes: []string{"q"}},
@@ -106,8 +105,9 @@ type layout struct {
 	Data   any
 	// Live is true if the page can be asked for again.
 	Live bool
-	Seen int64         // what it shows, see [viewer]
-	Age  time.Duration // of what it shows
+	Tag  string        // of what it shows, see [fragment]
+	Age  time.Duration // of that
+	As   time.Time     // since when it is that old
 	Away *away         // why it shows nothing newer; nil if it is the newest
 	Body template.HTML // in place of Data, if it is not empty
 	keys keys          // what Text hides; nil: nothing
@@ -146,16 +146,14 @@ func (x *request) layout(title string, data any) *layout {
 	if l.Inside {
 		l.Clock = x.b.q.Clock()
 		l.Now = l.Clock.Now
-		l.Live = x.page != nil && !x.page.posts && !x.page.still && x.page.serve == nil
+		l.Live = x.page != nil && x.page.lives()
 		if l.Frozen = x.b.frozen(x.Context()); l.Frozen != "" {
 			l.May = 0
 		}
-		l.Seen, l.Search = x.version, x.URL.Query().Get("q")
+		l.Search = x.URL.Query().Get("q")
 	}
 	if x.seen != nil {
-		if l.Age, l.Away = time.Since(x.seen.at), x.seen.away; ofLook[l.Page] {
-			l.Seen = x.seen.serial
-		}
+		l.Age, l.As, l.Away = time.Since(x.seen.at), x.seen.as, x.seen.away
 	}
 	return l
 }
@@ -165,11 +163,14 @@ func (x *request) look() (*look, error) {
 	if x.seen != nil {
 		return x.seen, nil
 	}
-	l, err := x.b.looks.get(x.Context())
-	if err == nil {
-		x.seen = l
+	if x.open {
+		x.seen = x.b.looks.current(x.version)
 	}
-	return l, err
+	var err error
+	if x.seen == nil {
+		x.seen, err = x.b.looks.get(x.Context())
+	}
+	return x.seen, err
 }
 
 // render writes a page.
@@ -198,13 +199,16 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 		return
 	}
 	status = cmp.Or(c.status, status)
-	title := c.title
-	if title == "" {
-		title = x.page.title
+	frame := x.frame(c)
+	if frame.Live && status == http.StatusOK {
+		_ = x.fill(x.b.live.of(x), frame, time.Now()) // to write the page says why not
 	}
-	frame := x.layout(title, c.data)
-	x.keep(frame)
 	x.write(w, status, x.page.template, frame)
+}
+
+// frame returns what the frame of a page shows.
+func (x *request) frame(c *content) *layout {
+	return x.layout(cmp.Or(c.title, x.page.title), c.data)
 }
 
 // fail writes a page that says what is the case.
@@ -268,6 +272,7 @@ var funcs = template.FuncMap{
 	"minus":      func(n int) int { return n - 1 },
 	"ago":        ago,
 	"took":       took,
+	"long":       long,
 	"exact":      exactly,
 	"delay":      delayText,
 	"endpointOf": endpointOf,
@@ -341,6 +346,9 @@ func ago(t, now time.Time) string {
 	}
 	return took(d) + " ago"
 }
+
+// long returns for how long it has been so at a time, at least a second.
+func long(since, now time.Time) string { return took(max(now.Sub(since), time.Second)) }
 
 // brief returns the beginning of a long text, for a row of a list.
 func brief(s string) string {

@@ -12,8 +12,8 @@
   let zone = "UTC";
   try { zone = localStorage.getItem("errand-zone") || zone; } catch { /* storage may be forbidden */ }
 
-  function setClock(doc) {
-    const now = Date.parse(doc.body.dataset.now);
+  function setClock(text) {
+    const now = Date.parse(text);
     if (!isNaN(now)) ahead = now - Date.now();
   }
 
@@ -55,7 +55,7 @@
     each(root.querySelectorAll("time[datetime]"), (t) => {
       const at = new Date(t.dateTime);
       if (isNaN(at)) return;
-      setText(t.querySelector(".ago"), ago(at.getTime(), now));
+      setText(t.querySelector(".ago"), t.classList.contains("long") ? took(Math.max(now - at.getTime(), 1000)) : ago(at.getTime(), now));
       setText(t.querySelector(".exact"), exact(at));
     });
   }
@@ -249,120 +249,82 @@
       if (now && old.innerHTML !== now.innerHTML) patch(old, now);
     });
     document.title = doc.title;
-    for (const name of ["now", "age", "seen"]) body.dataset[name] = doc.body.dataset[name] || "";
-    setClock(doc);
     dress();
     if (focused && focused !== body && !focused.isConnected) (region && region.isConnected ? region : document.getElementById("main")).focus();
   }
 
   // ---- Asking for a page again ----
 
+  setClock(body.dataset.now);
+  dress();
   if (!state || body.dataset.page === undefined) { // a page that cannot be asked for again
-    setClock(document);
-    dress();
     setInterval(() => { if (!document.hidden) showTimes(document); }, 1000);
     return;
   }
 
-  const pollEach = 5000, streamAgain = 60000, silence = 20000;
-  let stream = null, streamed = 0; // when a stream was last begun
+  const askEach = 2000, patience = 10000;
   let heard = Date.now() - Number(body.dataset.age || 0); // when the page was last known to be the newest
+  let tag = body.dataset.tag ? `"${body.dataset.tag}"` : ""; // of what it shows
   let failed = 0, why = ""; // since when it could not be read
-  let asking = false, again = false, polled = Date.now();
+  let live = false, asking = false, asked = Date.now();
 
   function say() {
-    const since = took(Date.now() - (failed || heard)), on = stream && stream.readyState === 1;
+    const since = took(Date.now() - (failed || heard));
     const stale = document.querySelector("main .away"); // says how old the values are
-    const word = failed ? why : stale ? "last values" : on ? "live" : "asks every 5 s";
-    setText(state.querySelector("[role=status]"), word === "asks every 5 s" ? "" : word);
+    const word = failed ? why : stale ? "last values" : live ? "live" : "";
+    setText(state.querySelector("[role=status]"), word);
     const seen = state.querySelector(".seen");
     seen.setAttribute("aria-hidden", "true");
-    setText(seen, failed ? why.replace(",", " since " + since + ",") : stale ? word : (on ? "live, " : "read ") + since + " ago");
+    setText(seen, failed ? why.replace(",", " since " + since + ",") : stale ? word : (live ? "live, " : "read ") + since + " ago");
     state.classList.toggle("warn", failed > 0 || stale !== null);
   }
 
   function fail(text) {
     failed = failed || heard;
     why = text;
-    say();
   }
 
-  // ask reads the page again, and shows what has changed. Only one is asked for at a time.
+  // ask asks what the page shows now, and shows what has changed. Only one is asked for at a time.
   async function ask() {
-    if (asking) {
-      again = true;
-      return;
-    }
+    if (asking) return;
     asking = true;
-    polled = Date.now();
+    asked = Date.now();
     try {
-      const r = await fetch(location.href, { cache: "no-store", credentials: "same-origin", redirect: "manual" });
-      const doc = new DOMParser().parseFromString(await r.text(), "text/html");
-      const h1 = doc.querySelector("main h1"), text = h1 ? h1.textContent.trim().replace(/\.$/, "") : "an answer of another server";
-      if (r.ok && doc.body.dataset.page === body.dataset.page) {
+      const headers = { "Errand-Part": "main" };
+      if (tag) headers["If-None-Match"] = tag;
+      const r = await fetch(location.href.split("#")[0], { headers, cache: "no-store", credentials: "same-origin", redirect: "manual", signal: AbortSignal.timeout(patience) });
+      const text = await r.text(), ours = r.headers.get("Errand-Page") === body.dataset.page;
+      if (ours && (r.ok || r.status === 304)) {
         failed = 0;
-        heard = Date.now() - Number(doc.body.dataset.age || 0);
-        swap(doc);
+        live = true;
+        if (r.headers.has("Errand-Age")) heard = Date.now() - Number(r.headers.get("Errand-Age"));
+        setClock(r.headers.get("Errand-Now"));
+        if (r.status === 200) {
+          swap(new DOMParser().parseFromString(text, "text/html"));
+          tag = r.headers.get("ETag");
+        }
       } else if (r.status === 404) fail("not here any more, trying again");
       else if (r.status === 401 || r.status === 403) fail("not let in any more, load the page again");
-      else fail("not read, trying again: " + text);
+      else {
+        const h1 = new DOMParser().parseFromString(text, "text/html").querySelector("main h1");
+        fail("not read, trying again: " + (h1 ? h1.textContent.trim().replace(/\.$/, "") : "an answer of another server"));
+      }
     } catch {
       fail("not connected, trying again");
     }
     asking = false;
     say();
-    if (again) {
-      again = false;
-      setTimeout(ask, 1000);
-    }
-  }
-
-  function close() {
-    if (stream) stream.close();
-    stream = null;
-  }
-
-  function open() {
-    close();
-    streamed = Date.now();
-    const base = new URL(body.dataset.up, location.href), at = location.href.split("#")[0].slice(base.href.length);
-    const query = new URLSearchParams({ page: at, seen: body.dataset.seen || "" });
-    stream = new EventSource(new URL("live?" + query, base));
-    const hear = () => { if (!failed) heard = Date.now(); };
-    stream.addEventListener("open", () => (failed ? ask() : say()));
-    stream.addEventListener("beat", () => (failed ? ask() : hear()));
-    stream.addEventListener("changed", ask);
-    stream.addEventListener("error", () => {
-      if (stream && stream.readyState === 2) close(); // refused: ask every 5 s
-      ask();
-    });
   }
 
   function tick() {
     if (document.hidden) return;
     showTimes(document);
-    const now = Date.now();
-    if (stream && stream.readyState === 1 && now - Math.max(heard, streamed) > silence && now - polled > pollEach) {
-      close(); // nothing comes any more, though nobody has said so
-      streamed = now;
-    }
-    if ((!stream || stream.readyState !== 1) && now - polled > pollEach) ask();
-    if (!stream && now - streamed > streamAgain) open();
+    if (Date.now() - asked >= askEach - 100) ask(); // ticks are early or late by a little
     say();
   }
 
-  document.addEventListener("visibilitychange", () => {
-    if (document.hidden) close();
-    else {
-      ask();
-      open();
-    }
-  });
-  addEventListener("pagehide", close);
-  addEventListener("pageshow", (e) => { if (e.persisted && !document.hidden) open(); });
-  setClock(document);
-  dress();
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) ask(); });
+  addEventListener("pageshow", (e) => { if (e.persisted && !document.hidden) ask(); });
   say();
   setInterval(tick, 1000);
-  if (!document.hidden) open();
 })();

@@ -2,7 +2,6 @@ package dashboard_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,8 +9,8 @@ import (
 	"github.com/errandq/errand"
 )
 
-// How far a job has got is not committed. Viewers of the overview, of the workers and of the job are
-// told of it every 2 s nevertheless, others are not, and none once it gets no further.
+// How far a job has got is not committed. Viewers of the overview, of the workers and of the job see
+// it every 2 s nevertheless, and others see no change.
 func TestLive_progress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, q := counted(t)
@@ -33,37 +32,35 @@ func TestLive_progress(t *testing.T) {
 		id := store.commit(t, q)
 		time.Sleep(3 * time.Second)
 		h := viewers(q, nil)
-		pages := []string{"", "workers", "job/" + id.String(), "jobs"}
-		var all []*stream
-		for i, page := range pages {
-			all = append(all, look(t, h, page, func() { get(h, "/"+page) }))
-			defer func() { all[i].stop(); <-all[i].ended }()
+		pages := []string{"", "workers", "job/" + id.String(), "groups"}
+		var all []*tab
+		for _, page := range pages {
+			all = append(all, look(t, h, page))
+			defer all[len(all)-1].stop()
 		}
 		time.Sleep(15500 * time.Millisecond)
-		told := func(what string, least, most int64) {
+		changed := func(what string, least, most int64) {
 			t.Helper()
 			for i, page := range pages[:3] {
 				if n := all[i].changed.Swap(0); n < least || n > most {
-					t.Errorf("%s: the viewer of %q was told %d times", what, page, n)
+					t.Errorf("%s: the viewer of %q saw %d changes", what, page, n)
 				}
 			}
 			if n := all[3].changed.Swap(0); n > 0 {
-				t.Errorf("%s: the viewer of jobs was told %d times", what, n)
+				t.Errorf("%s: the viewer of the groups saw %d changes", what, n)
 			}
 		}
-		told("at first", 1, 10)
+		changed("at first", 1, 10)
 		store.taken()
 		time.Sleep(20 * time.Second)
-		told("on the way", 8, 11)
+		changed("on the way", 8, 11)
 		if reads := store.taken(); reads["workers"] > 60 || reads["stats"] > 0 {
 			t.Errorf("reads in 20 s: %v", reads)
 		}
-		if _, page := get(h, "/job/"+id.String()); !strings.Contains(plain(page), "letters") {
-			t.Errorf("the job: %s", plain(page))
+		if !all[2].shows("letters") {
+			t.Errorf("the job: %s", all[2].text)
 		}
 		time.Sleep(time.Minute)
-		told("to the end", 8, 20)
-		time.Sleep(time.Minute)
-		told("further no more", 0, 0)
+		changed("to the end", 8, 31)
 	})
 }
