@@ -221,9 +221,9 @@ func TestPages_wrong(t *testing.T) {
 		"/jobs?quue=mail&state=dead":                 {400, "It takes after, state, queue,"},
 		"/?queue=mail":                               {400, "takes no parameter"},
 		"/job/01a217bb-5cbb-711c-a5f6-0000000f4a5c?state=dead": {400, "takes no parameter"},
-		"/live?page=none&sen=1":                                {400, "It takes page, seen."},
-		"/jobs?format=xml":                                     {400, "must be json"},
-		"/none":                                                {404, "no such page"},
+		"/lanes?pag=1":     {400, "It takes search, page."},
+		"/jobs?format=xml": {400, "must be json"},
+		"/none":            {404, "no such page"},
 	} {
 		if status, text := get(h, path); status != want.status || !strings.Contains(text, want.text) {
 			t.Errorf("%.60s: %d %s", path, status, text)

@@ -28,8 +28,11 @@ const (
 	// mostFragments is how many fragments are kept: of others those go first that nobody has
 	// asked for the longest.
 	mostFragments = 64
-	// renderEach is how often one is rendered at most, and the version is asked for.
+	// renderEach is how often one is rendered at most, and the version is asked for. Rendering
+	// takes at most the 100th part of the time; but each 5 s there may be one.
 	renderEach = time.Second
+	renderPart = 100
+	renderMost = 5 * time.Second
 	// blindEach is how often one is rendered if the store does not say when something was
 	// committed, and unsureEach if the page cannot say when it changes without a commit.
 	blindEach  = 5 * time.Second
@@ -81,13 +84,14 @@ type fragment struct {
 
 	head, main template.HTML // empty: it was never rendered
 	tag        string
-	err        error     // of the last try
-	at         time.Time // of the last try
-	made       time.Time // of the last one that has rendered it
-	look       time.Time // of the look that it shows; zero: of none
-	version    int64     // of the file, before it was read
-	until      time.Time // when it may show something else without a commit; zero: never
-	checked    time.Time // when it was known last to be the newest
+	err        error         // of the last try
+	at         time.Time     // of the last try
+	each       time.Duration // how long after that the next one may begin
+	made       time.Time     // of the last one that has rendered it
+	look       time.Time     // of the look that it shows; zero: of none
+	version    int64         // of the file, before it was read
+	until      time.Time     // when it may show something else without a commit; zero: never
+	checked    time.Time     // when it was known last to be the newest
 
 	print uint64 // of the job that it is of, see printOf; 0: it is of none
 }
@@ -240,7 +244,7 @@ func (x *request) tell(w http.ResponseWriter) {
 		if f.checked = time.Now(); !f.look.IsZero() {
 			x.b.looks.current(v)
 		}
-	case time.Since(f.at) < renderEach:
+	case time.Since(f.at) < f.each:
 	case s.affords(f, x.page.name, v):
 		busy := make(chan struct{})
 		if f.busy = busy; f.looks() {
@@ -298,6 +302,7 @@ func (x *request) renew(ctx context.Context, f *fragment, v int64) {
 	x.b.looks.met(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	f.each = min(max(renderEach, time.Since(begun)*renderPart), renderMost)
 	switch {
 	case err == errSame: //nolint:errorlint // it is returned as it is
 		f.version, f.at, f.checked = v, begun, begun
@@ -318,7 +323,7 @@ func (x *request) fill(f *fragment, frame *layout, begun time.Time) error {
 		err := x.page.template.ExecuteTemplate(&b, name, frame)
 		return template.HTML(b.String()), err // as the template has escaped it
 	}
-	n := fragment{at: begun, made: begun, checked: begun, version: x.version, until: x.moment(), print: x.print}
+	n := fragment{at: begun, each: renderEach, made: begun, checked: begun, version: x.version, until: x.moment(), print: x.print}
 	var err error
 	if n.main, err = render("main"); err != nil {
 		return err

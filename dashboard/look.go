@@ -449,7 +449,7 @@ func (l *look) held(s *errand.LaneStats) bool {
 }
 
 func (l *look) over(h errand.HoldState) bool {
-	return !h.Probe && !h.Until.IsZero() && h.Until.Before(l.clock.Now)
+	return !h.Probe && !h.Until.IsZero() && !h.Until.After(l.clock.Now)
 }
 
 // progress returns how far a job has got that runs; nil if no worker shows it.

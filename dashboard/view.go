@@ -106,11 +106,18 @@ type layout struct {
 	// Live is true if the page can be asked for again.
 	Live bool
 	Tag  string        // of what it shows, see [fragment]
-	Age  time.Duration // of that
-	As   time.Time     // since when it is that old
+	As   time.Time     // when that was the newest; zero: now
 	Away *away         // why it shows nothing newer; nil if it is the newest
 	Body template.HTML // in place of Data, if it is not empty
 	keys keys          // what Text hides; nil: nothing
+}
+
+// Age returns how old it is what the page shows.
+func (l *layout) Age() time.Duration {
+	if l.As.IsZero() {
+		return 0
+	}
+	return max(l.Now.Sub(l.As), 0)
 }
 
 // Text returns a text that a handler or somebody at the other side has written, as an error, without
@@ -153,7 +160,7 @@ func (x *request) layout(title string, data any) *layout {
 		l.Search = x.URL.Query().Get("q")
 	}
 	if x.seen != nil {
-		l.Age, l.As, l.Away = time.Since(x.seen.at), x.seen.as, x.seen.away
+		l.As, l.Away = x.seen.as, x.seen.away
 	}
 	return l
 }

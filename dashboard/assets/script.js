@@ -292,7 +292,7 @@
     try {
       const headers = { "Errand-Part": "main" };
       if (tag) headers["If-None-Match"] = tag;
-      const r = await fetch(location.href.split("#")[0], { headers, cache: "no-store", credentials: "same-origin", redirect: "manual", signal: AbortSignal.timeout(patience) });
+      const r = await fetch(location.origin + location.pathname + location.search, { headers, cache: "no-store", credentials: "same-origin", redirect: "manual", signal: AbortSignal.timeout(patience) });
       const text = await r.text(), ours = r.headers.get("Errand-Page") === body.dataset.page;
       if (ours && (r.ok || r.status === 304)) {
         failed = 0;

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,47 +21,34 @@ import (
 	"github.com/errandq/errand/storage/sqlite"
 )
 
-// streams counts the streams of a handler, and can have it fail.
-type streams struct {
+// asked counts the answers of a handler to open pages that nothing has changed, and can have it fail.
+type asked struct {
 	http.Handler
-	mu     sync.Mutex
-	open   int
-	begun  int
-	broken bool
+	same   atomic.Int64 // answers that nothing has changed
+	broken atomic.Bool
 }
 
-func (s *streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	broken := s.broken
-	stream := strings.HasSuffix(r.URL.Path, "/live")
-	if stream {
-		s.open, s.begun = s.open+1, s.begun+1
-	}
-	s.mu.Unlock()
-	if stream {
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.open--
-		}()
-	}
-	if broken {
+// status remembers the status of an answer.
+type status struct {
+	http.ResponseWriter
+	code int
+}
+
+func (s *status) WriteHeader(code int) {
+	s.code = code
+	s.ResponseWriter.WriteHeader(code)
+}
+
+func (a *asked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if a.broken.Load() {
 		http.Error(w, "broken", http.StatusBadGateway)
 		return
 	}
-	s.Handler.ServeHTTP(w, r)
-}
-
-func (s *streams) count() (open, begun int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open, s.begun
-}
-
-func (s *streams) breaks(yes bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.broken = yes
+	s := &status{ResponseWriter: w}
+	a.Handler.ServeHTTP(s, r)
+	if s.code == http.StatusNotModified {
+		a.same.Add(1)
+	}
 }
 
 // ready is an expression for how many jobs the overview says are ready.
@@ -81,46 +67,49 @@ func (s *shop) some(n int) {
 	}
 }
 
-// A page changes by itself when a job comes, for longer than the server lets an answer take. A tab
-// that is hidden hears of nothing, and of all once it is seen again.
+// A page changes by itself when a job comes, below a path and with a password. It gets nothing while
+// nothing has changed. A tab that is hidden asks for nothing, and at once when it is seen again.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.some(1)
-	h := &streams{Handler: dashboard.Handler(s.q, options(dashboard.Operator))}
-	const writeFor = 2 * time.Second
-	root := serve(t, h, "/ops/errand/", true, func(s *http.Server) { s.WriteTimeout = writeFor })
+	o := options(dashboard.Operator)
+	o.Auth = dashboard.Basic(map[string]dashboard.User{"ann": {Password: "secret", Role: dashboard.Operator}})
+	h := &asked{Handler: dashboard.Handler(s.q, o)}
+	root := serve(t, h, "/ops/errand/", true)
 	b := newTab(t)
+	b.open(strings.Replace(root, "://", "://ann:secret@", 1))
+	b.wait("a page that is live, whose address has a password", isLive)
 	b.open(root)
-	js[int](b, `window.stays = 1`)
+	js[int](b, `window.stays = 1, window.unseen = 0, (f => { window.fetch = (...of) => { unseen += document.hidden; return f(...of); }; })(window.fetch), 1`)
 	b.wait("a page that is live", isLive)
-	begun := time.Now()
 	s.some(2)
 	b.wait("3 that are ready", ready+` === 3 && `+stays)
-	s.until("the stream to be older than answers may be", func() bool { return time.Since(begun) > 2*writeFor })
+	was := h.same.Load()
+	s.until("answers without a change", func() bool { return h.same.Load() >= was+3 })
 	s.some(1)
 	b.wait("4 that are ready", ready+` === 4 && `+stays)
-	if open, all := h.count(); open != 1 || all != 1 {
-		t.Errorf("%d streams are open, of %d", open, all)
-	}
 
 	other := b.another(t)
 	b.wait("a tab that is hidden", `document.hidden`)
-	s.until("no stream", func() bool { open, _ := h.count(); return open == 0 })
 	s.some(1)
+	if n := js[int](b, `new Promise(r => setTimeout(() => r(window.unseen), 5000))`); n != 0 {
+		t.Errorf("a tab that is hidden has asked %d times", n)
+	}
 	other()
 	b.wait("5 that are ready", `!document.hidden && `+ready+` === 5 && `+stays)
 	b.wait("a page that is live again", isLive)
 
-	h.breaks(true)
+	h.broken.Store(true)
 	s.some(1)
 	b.wait("a page that says that it is old", `document.querySelector("#live.warn") !== null`)
 	if js[int](b, ready) != 5 {
 		t.Errorf("the last values are gone: %s", b.where())
 	}
-	h.breaks(false)
+	h.broken.Store(false)
 	b.wait("6 that are ready", ready+` === 6 && `+isLive+` && `+stays)
 	for _, at := range b.requests() {
+		at = strings.Replace(at, "ann:secret@", "", 1)
 		if !strings.HasPrefix(at, root) && !strings.HasPrefix(at, "data:") && !strings.HasPrefix(at, "about:") {
 			t.Errorf("a page has asked for %s", at)
 		}

@@ -138,8 +138,8 @@ func TestNginx(t *testing.T) {
 	}
 }
 
-// Below any path, stripped or not, all links, the style, the script, forms and streams lead to
-// where they should.
+// Below any path, stripped or not, all links, the style, the script, forms and what open pages ask
+// for lead to where they should.
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
