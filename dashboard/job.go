@@ -147,10 +147,7 @@ func (x *request) jobUntil(j *errand.JobInfo, w *errand.Why) {
 	default:
 		x.till(time.Now().Add(unsureEach))
 	}
-	for _, t := range []time.Time{j.DueAt, j.StartBy, j.Deadline} {
-		x.tillClock(t)
-	}
-	for i := range w.Reasons {
+	for i := range w.Reasons { // when it is due, a hold ends, or it is too late
 		x.tillClock(w.Reasons[i].Until)
 	}
 }

@@ -569,6 +569,29 @@ func TestLive_shared(t *testing.T) {
 	})
 }
 
+// What takes long to render is rendered more seldom.
+func TestLive_slow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		store.commit(t, q)
+		store.slow.Store(int64(30 * time.Millisecond))
+		part(h, "jobs", "")
+		for _, c := range []struct {
+			after time.Duration
+			read  bool
+		}{{time.Second, false}, {1500 * time.Millisecond, false}, {time.Second, true}} {
+			time.Sleep(c.after)
+			store.commit(t, q)
+			store.taken()
+			if part(h, "jobs", ""); (store.taken()["jobs"] > 0) != c.read {
+				t.Errorf("%v after the last: read is %t", c.after, !c.read)
+			}
+		}
+	})
+}
+
 // A viewer who goes while a page is rendered spoils it for no other.
 func TestLive_gone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
