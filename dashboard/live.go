@@ -45,16 +45,15 @@ const (
 	// rowOld is after how long the page of a job is rendered after a commit though the job is the
 	// same: what else it shows may have changed.
 	rowOld = 2 * time.Minute
+	// fewReads is what pages cost that readsOf has not.
+	fewReads = 2
 )
 
 // ofLook are the pages that cost no read of their own: they show a look.
 var ofLook = map[string]bool{"": true, "lanes": true, "workers": true}
 
-// readsOf is about how many reads pages cost that cost more than fewReads. Those of topics and of a
-// search cost one more for each row.
+// readsOf is about how many reads pages cost. Topics and a search cost one more for each row.
 var readsOf = map[string]float64{"job": 7, "schedule": 3, "topics": 4, "topic": 4, "subscription": 7, "endpoints": 4, "endpoint": 32, "search": 7, "lane": 5}
-
-const fewReads = 2
 
 // live keeps what open pages show. All viewers who may see the same share it.
 type live struct {
