@@ -49,8 +49,8 @@ const (
 	fewReads = 2
 )
 
-// ofLook are the pages that cost no read of their own: they show a look.
-var ofLook = map[string]bool{"": true, "lanes": true, "workers": true}
+// ofLook are the pages that show a look, and cost no read of their own, or one.
+var ofLook = map[string]bool{"": true, "lanes": true, "workers": true, "health": true}
 
 // readsOf is about how many reads pages cost. Topics and a search cost one more for each row.
 var readsOf = map[string]float64{"job": 7, "schedule": 3, "topics": 4, "topic": 4, "subscription": 7, "endpoints": 4, "endpoint": 32, "search": 7, "lane": 5}
