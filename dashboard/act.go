@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -53,6 +54,7 @@ type deed struct {
 	title string
 	// inputs are the fields that the page which asks back has.
 	inputs []string
+	phrases
 	// plan returns what the deed would do, and does it.
 	plan func(x *request, f url.Values) (*plan, error)
 }
@@ -69,8 +71,10 @@ type plan struct {
 	inputs []input
 	docs   [][2]string // names and JSON of what is to be written
 	idle   string      // why there is nothing to do; empty: there is
-	at     string      // where what it is about is to be seen, from the front
-	job    errand.ID
+	// question and yes are asked and confirmed in place of what phrases say, if not empty.
+	question, yes string
+	at            string // where what it is about is to be seen, from the front
+	job           errand.ID
 	// do does it, and says in the outcome what was done, also if it returns an error.
 	do func(ctx context.Context, q *errand.Queue, out *outcome) error
 	// page is shown instead: a form that is to be filled in.
@@ -79,29 +83,43 @@ type plan struct {
 	again func(error) *content
 }
 
+// phrases are the words in which a deed is asked for.
+type phrases struct {
+	does         string // with %s, what it is done to
+	it           string // what that is, if no number of jobs is known
+	one, several string // say what becomes of one thing, or of several, if it is not done
+}
+
+func (w *phrases) ask(what string) string { return fmt.Sprintf(w.does, what) }
+
+// dangerous reports whether nobody can take a deed back.
+func dangerous(do string) bool {
+	return slices.Contains([]string{"cancel", "delete", "skip", "skip-heads"}, do)
+}
+
 var deeds = map[string]*deed{}
 
 func init() {
 	for _, d := range []*deed{
-		{"redrive", Operator, "Redrive", []string{"rate"}, onJobs(&redriveVerb)},
-		{"run", Operator, "Run now", []string{"rate"}, onJobs(&runVerb)},
-		{"cancel", Operator, "Cancel", []string{"rate"}, onJobs(&cancelVerb)},
-		{"delete", Admin, "Delete", []string{"rate"}, onJobs(&deleteVerb)},
-		{"change", Operator, "Change", []string{"rate"}, changeJobs},
-		{"enqueue", Admin, "Enqueue", nil, enqueueJob},
-		{"hold", Operator, "Hold", []string{"reason", "for"}, hold},
-		{"release", Operator, "Release", nil, release},
-		{"skip", Operator, "Skip the head", nil, skip},
-		{"redrive-heads", Operator, "Redrive all", []string{"rate"}, redriveHeads},
-		{"skip-heads", Operator, "Skip all", nil, skipHeads},
-		{"replay", Operator, "Replay", []string{"since"}, replay},
-		{"pause", Operator, "Pause", nil, ofSchedule("paused", (*errand.Schedules).Pause)},
-		{"resume", Operator, "Resume", nil, ofSchedule("resumed", (*errand.Schedules).Resume)},
-		{"fire", Operator, "Run now", nil, ofSchedule("", nil)},
-		{"stop", Operator, "Stop the bulk job", nil, stop},
-		{"enable", Operator, "Enable", nil, enable},
-		{"pause-subscription", Operator, "Pause", nil, ofSubscription(true)},
-		{"resume-subscription", Operator, "Resume", nil, ofSubscription(false)},
+		{"redrive", Operator, "Redrive", []string{"rate"}, phrases{"Redrive %s", "the job", "Leave it dead", "Leave them dead"}, onJobs(&redriveVerb)},
+		{"run", Operator, "Run now", []string{"rate"}, phrases{"Run %s now", "the job", "Let it wait", "Let them wait"}, onJobs(&runVerb)},
+		{"cancel", Operator, "Cancel", []string{"rate"}, phrases{"Cancel %s", "the job", "Keep it", "Keep them"}, onJobs(&cancelVerb)},
+		{"delete", Admin, "Delete", []string{"rate"}, phrases{"Delete %s", "the job", "Keep it", "Keep them"}, onJobs(&deleteVerb)},
+		{"change", Operator, "Change", []string{"rate"}, phrases{"Change %s", "the job", "Leave it as it is", "Leave them as they are"}, changeJobs},
+		{"enqueue", Admin, "Enqueue", nil, phrases{"Enqueue %s", "the job", "Do not enqueue it", ""}, enqueueJob},
+		{"hold", Operator, "Hold", []string{"reason", "for"}, phrases{"Hold %s", "it", "Do not hold", ""}, hold},
+		{"release", Operator, "Release", nil, phrases{"Release %s", "it", "Keep the hold", ""}, release},
+		{"skip", Operator, "Skip the head", nil, phrases{"Skip %s", "the job", "Let the group wait", ""}, skip},
+		{"redrive-heads", Operator, "Redrive all", []string{"rate"}, phrases{"Redrive %s", "the job", "Leave it dead", "Leave them dead"}, redriveHeads},
+		{"skip-heads", Operator, "Skip all", nil, phrases{"Skip %s", "the job", "Let the group wait", "Let the groups wait"}, skipHeads},
+		{"replay", Operator, "Replay", []string{"since"}, phrases{"Send %s again", "them", "Send nothing", ""}, replay},
+		{"pause", Operator, "Pause", nil, phrases{"Pause %s", "the schedule", "Let it fire", ""}, ofSchedule("paused", (*errand.Schedules).Pause)},
+		{"resume", Operator, "Resume", nil, phrases{"Resume %s", "the schedule", "Leave it paused", ""}, ofSchedule("resumed", (*errand.Schedules).Resume)},
+		{"fire", Operator, "Run now", nil, phrases{"Run %s now", "the schedule", "Wait for its next tick", ""}, ofSchedule("", nil)},
+		{"stop", Operator, "Stop the bulk job", nil, phrases{"Stop %s", "the bulk job", "Let it go on", ""}, stop},
+		{"enable", Operator, "Enable", nil, phrases{"Enable %s", "the endpoint", "Leave it disabled", ""}, enable},
+		{"pause-subscription", Operator, "Pause", nil, phrases{"Pause %s", "the subscription", "Let it go on", ""}, ofSubscription(true)},
+		{"resume-subscription", Operator, "Resume", nil, phrases{"Resume %s", "the subscription", "Leave it paused", ""}, ofSubscription(false)},
 	} {
 		deeds[d.name] = d
 	}
@@ -155,7 +173,7 @@ func act(x *request) (_ *content, err error) {
 	case p.idle != "":
 		return &content{title: d.title, data: &confirmation{Title: d.title, Idle: visible(p.idle), At: p.at}}, nil
 	}
-	p.text, p.note = visible(p.text), visible(p.note)
+	p.text, p.note, p.question, p.yes = visible(p.text), visible(p.note), visible(p.question), visible(p.yes)
 	q := p.confirmation(x, d)
 	q.Late = key != "" && x.asked == nil
 	q.Changes = x.changed(p.facts, f.Get("was"))
@@ -173,21 +191,36 @@ func act(x *request) (_ *content, err error) {
 
 // confirmation is what a page shows that asks back.
 type confirmation struct {
-	Title, Text, Note string
-	Idle              string // why there is nothing to do
-	Jobs              []withArgs
-	At                string
-	Inputs            []input
-	Docs              [][2]string
-	Changes           []factChange
-	Late              bool // the question is not known any more
-	Were              int64
-	More              bool // there are more jobs than the Were that were asked for
-	Hidden            [][2]string
+	Title, Question, Note string
+	Yes, No               string // the buttons: that which does it, and the safe one
+	Danger                bool   // nobody can take it back
+	Idle                  string // why there is nothing to do
+	Jobs                  []withArgs
+	At                    string
+	Inputs                []input
+	Docs                  [][2]string
+	Changes               []factChange
+	Late                  bool // the question is not known any more
+	Were                  int64
+	More                  bool // there are more jobs than the Were that were asked for
+	Hidden                [][2]string
 }
 
 func (p *plan) confirmation(x *request, d *deed) *confirmation {
-	return &confirmation{Title: d.title, Text: p.text, Note: p.note, Jobs: x.withArgs(p.jobs), At: p.at, Inputs: p.inputs, Docs: p.docs}
+	q := &confirmation{Title: d.title, Question: cmp.Or(p.question, d.ask(p.text)+"?"), Yes: p.yes, No: d.one, Note: p.note, Jobs: x.withArgs(p.jobs), At: p.at, Inputs: p.inputs, Docs: p.docs, Danger: dangerous(d.name)}
+	if (p.n > 1 || p.more) && d.several != "" {
+		q.No = d.several
+	}
+	switch {
+	case q.Yes != "":
+	case p.more:
+		q.Yes = d.ask("them")
+	case p.n > 0 && p.job.IsZero():
+		q.Yes = d.ask(plural(p.n, "job"))
+	default:
+		q.Yes = d.ask(d.it)
+	}
+	return q
 }
 
 // own are the fields of a form that are about asking back.

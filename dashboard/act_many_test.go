@@ -20,11 +20,11 @@ func TestAct_more(t *testing.T) {
 	q := open(t)
 	h := admin(q)
 	ids := []errand.ID{add(t, q, mail{"a"}, nil)}
-	f := asks(t, h, url.Values{"do": {"cancel"}, "queue": {"default"}}, "1 job with queue default?")
+	f := asks(t, h, url.Values{"do": {"cancel"}, "queue": {"default"}}, "Cancel 1 job in queue default?")
 	for range 11 {
 		ids = append(ids, add(t, q, mail{"b"}, nil))
 	}
-	f = asks(t, h, f, "You were asked about 1. More match now", "12 jobs with queue default?")
+	f = asks(t, h, f, "You were asked about 1. More match now", "12 jobs in queue default?")
 	if bulks, err := q.Bulks(t.Context()); err != nil || len(bulks) > 0 {
 		t.Fatalf("%+v, %v", bulks, err)
 	}
@@ -36,7 +36,7 @@ func TestAct_more(t *testing.T) {
 	if _, err := q.Cancel(t.Context(), ids[0]); err != nil {
 		t.Fatal(err)
 	}
-	confirm(t, h, f, "It has begun: 11 jobs with queue default.")
+	confirm(t, h, f, "It has begun: 11 jobs in queue default.")
 }
 
 // The jobs of a group are asked about and taken, and no others.
@@ -54,8 +54,8 @@ func TestAct_group(t *testing.T) {
 	if n := strings.Count(a.text, `<td class="id">`); n != 2 {
 		t.Errorf("%d samples: %s", n, a.text)
 	}
-	f := asks(t, h, url.Values{"do": {"cancel"}, "queue": {"default"}, "group": {"ann"}}, "2 jobs with queue default, group ann?")
-	confirm(t, h, f, "It has begun: 2 jobs with queue default, group ann.")
+	f := asks(t, h, url.Values{"do": {"cancel"}, "queue": {"default"}, "group": {"ann"}}, "2 jobs in queue default, of group ann?")
+	confirm(t, h, f, "It has begun: 2 jobs in queue default, of group ann.")
 	bulks, err := q.Bulks(t.Context())
 	if err != nil || len(bulks) != 1 {
 		t.Fatal(bulks, err)
@@ -97,20 +97,20 @@ func TestAct_others(t *testing.T) {
 	}
 	all := url.Values{"do": {"delete"}, "state": {"cancelled"}}
 	cancel(ids[0], ids[1])
-	f := asks(t, h, all, "Delete: 2 jobs with state cancelled?")
+	f := asks(t, h, all, "Delete 2 cancelled jobs?", ">Delete 2 jobs<", ">Keep them<")
 	gone(ids[0])
 	cancel(ids[2])
 	f = asks(t, h, f, "What has changed meanwhile", ids[0].String(), ids[2].String())
 	gone(ids[1])
-	confirm(t, h, f, "It has begun: 1 job with state cancelled.")
+	confirm(t, h, f, "It has begun: 1 cancelled job.")
 	cancel(ids[3:]...)
-	f = asks(t, h, all, "Delete: 10 jobs with state cancelled?")
+	f = asks(t, h, all, "Delete 10 cancelled jobs?")
 	for range 5 {
 		cancel(add(t, q, mail{"b"}, nil))
 	}
-	f = asks(t, h, f, "You were asked about 10. More match now", "Delete: 15 jobs with state cancelled?")
+	f = asks(t, h, f, "You were asked about 10. More match now", "Delete 15 cancelled jobs?")
 	gone(ids[2:8]...)
-	confirm(t, h, f, "It has begun: 9 jobs with state cancelled.")
+	confirm(t, h, f, "It has begun: 9 cancelled jobs.")
 }
 
 // A job that has ended after it was asked whether such jobs are to be deleted stays.
@@ -130,12 +130,12 @@ func TestAct_endedLater(t *testing.T) {
 	before := add12()
 	for name, form := range map[string]url.Values{"all": {}, "some": {"state": {"cancelled"}}, "bounded": {"ended_before": {"2100-01-01"}}} {
 		form.Set("do", "delete")
-		f := asks(t, h, form, "Delete: 12 jobs")
+		f := asks(t, h, form, "Delete 12 ")
 		if _, err := q.Delete(t.Context(), errand.JobFilter{IDs: before}); err != nil {
 			t.Fatal(err)
 		}
 		after := add12()
-		confirm(t, h, f, "It has begun: 12 jobs")
+		confirm(t, h, f, "It has begun: 12 ")
 		bulks, err := q.Bulks(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -180,13 +180,13 @@ func TestAct_looked(t *testing.T) {
 	}
 	tagged := url.Values{"do": {"cancel"}, "tag": {"odd"}}
 	fill(100, &errand.JobOptions{Tags: []string{"odd"}})
-	f := asks(t, h, tagged, "Cancel: 100 jobs with tag odd?")
+	f := asks(t, h, tagged, "Cancel 100 jobs with the tag odd?", ">Cancel 100 jobs<")
 	fill(200, &errand.JobOptions{Tags: []string{"odd"}})
 	fill(1710, &errand.JobOptions{Tags: []string{"odd"}, Queue: "other"})
-	f = asks(t, h, f, "You were asked about 100. More match now", "Cancel: all jobs with tag odd, of which at least 250 were found among those looked at first?")
-	asks(t, h, url.Values{"do": {"cancel"}, "tag": {"odd"}, "queue": {"none"}, "state": {"ready"}}, "Cancel: all jobs with state ready, queue none, tag odd, of which none was found among those looked at first?")
-	asks(t, h, url.Values{"do": {"cancel"}}, "Cancel: 2,010 jobs of all queues?")
-	confirm(t, h, f, "It has begun: all jobs with tag odd, of which at least 250")
+	f = asks(t, h, f, "You were asked about 100. More match now", "Cancel all jobs with the tag odd?", "There are at least 250; the others were not counted. All that match will be taken.", ">Cancel them<")
+	asks(t, h, url.Values{"do": {"cancel"}, "tag": {"odd"}, "queue": {"none"}, "state": {"ready"}}, "Cancel all ready jobs in queue none, with the tag odd?", "How many there are is not known: none was among the jobs looked at first.")
+	asks(t, h, url.Values{"do": {"cancel"}}, "Cancel 2,010 jobs of all queues?")
+	confirm(t, h, f, "It has begun: all jobs with the tag odd")
 }
 
 func (s slow) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
@@ -206,7 +206,7 @@ func TestAct_uncounted(t *testing.T) {
 		}
 		defer q.Close()
 		h := admin(q)
-		f := asks(t, h, url.Values{"do": {"redrive"}, "error": {"timeout"}}, "Redrive: all jobs with error timeout?", "could not be counted within 1 s: there is no faster way")
+		f := asks(t, h, url.Values{"do": {"redrive"}, "error": {"timeout"}}, "Redrive all jobs whose error contains “timeout”?", "could not be counted within 1 s, as each job has to be looked at")
 		if f.Get("sure") != "0+" {
 			t.Errorf("the form has %v", f)
 		}

@@ -204,11 +204,11 @@ func TestAct(t *testing.T) {
 		n          int64
 		afterwards func(*testing.T, *errand.Queue) string
 	}{
-		"redrive one": {form: forID("redrive", errand.Dead), ask: "letter in default, dead?", told: "The job is ready again.", do: "redrive", job: true, n: 1},
+		"redrive one": {form: forID("redrive", errand.Dead), ask: "letter in default, dead)?", told: "The job is ready again.", do: "redrive", job: true, n: 1},
 		"run one":     {form: forID("run", errand.Scheduled), ask: "whatever holds its queue", told: "The job is next", do: "run", job: true, n: 1},
-		"cancel one":  {form: forID("cancel", errand.Scheduled), ask: "scheduled?", told: "The job is cancelled.", do: "cancel", job: true, n: 1},
-		"delete one":  {form: forID("delete", errand.Done), ask: "done?", told: "The job is deleted.", do: "delete", job: true, n: 1},
-		"redrive all": {form: form("do", "redrive", "state", "dead", "rate", "10"), ask: "1 job with state dead?", told: "It has begun: 1 job with state dead, at most 10 a second.", do: "redrive", bulk: true, n: 1, afterwards: func(t *testing.T, q *errand.Queue) string {
+		"cancel one":  {form: forID("cancel", errand.Scheduled), ask: "scheduled)?", told: "The job is cancelled.", do: "cancel", job: true, n: 1},
+		"delete one":  {form: forID("delete", errand.Done), ask: "done)?", told: "The job is deleted.", do: "delete", job: true, n: 1},
+		"redrive all": {form: form("do", "redrive", "state", "dead", "rate", "10"), ask: "1 dead job?", told: "It has begun: 1 dead job, at most 10 a second.", do: "redrive", bulk: true, n: 1, afterwards: func(t *testing.T, q *errand.Queue) string {
 			t.Helper()
 			all, err := q.Bulks(t.Context())
 			if err != nil || len(all) != 1 || all[0].By != "ann" || all[0].Rate != 10 {
@@ -216,16 +216,16 @@ func TestAct(t *testing.T) {
 			}
 			return ""
 		}},
-		"run all":    {form: form("do", "run", "state", "scheduled"), ask: "1 job with state scheduled?", told: "It has begun", do: "run", bulk: true, n: 1},
+		"run all":    {form: form("do", "run", "state", "scheduled"), ask: "Run 1 scheduled job now?", told: "It has begun", do: "run", bulk: true, n: 1},
 		"cancel all": {form: form("do", "cancel"), ask: "4 jobs of all queues?", told: "It has begun: 4 jobs of all queues. No worker runs", do: "cancel", bulk: true, n: 4},
-		"delete all": {form: form("do", "delete", "kind", "letter"), ask: "2 jobs with kind letter?", told: "It has begun", do: "delete", bulk: true, n: 2},
-		"change all": {form: form("do", "change", "form", "1", "of-state", "scheduled", "priority", "7"), ask: "1 job with state scheduled: priority 7?", told: "It has begun", do: "change", bulk: true, n: 1},
+		"delete all": {form: form("do", "delete", "kind", "letter"), ask: "2 jobs of kind letter?", told: "It has begun", do: "delete", bulk: true, n: 2},
+		"change all": {form: form("do", "change", "form", "1", "of-state", "scheduled", "priority", "7"), ask: "1 scheduled job: priority 7?", told: "It has begun", do: "change", bulk: true, n: 1},
 		"change one": {form: func(t *testing.T, q *errand.Queue) url.Values {
 			t.Helper()
 			return url.Values{"do": {"change"}, "form": {"1"}, "of-id": {one(t, q, errand.Scheduled).String()}, "priority": {"7"}}
-		}, ask: "scheduled: priority 7?", told: "The job is changed: priority 7.", do: "change", job: true, n: 1},
+		}, ask: "scheduled): priority 7?", told: "The job is changed: priority 7.", do: "change", job: true, n: 1},
 		"enqueue": {form: form("do", "enqueue", "kind", "letter", "args", `{"to":"you"}`), ask: "a job of kind letter in queue default?", told: "is enqueued.", do: "enqueue", job: true, n: 1},
-		"hold": {form: form("do", "hold", "queue", "mail"), ask: "Hold: mail?", told: "Held: mail, for the reason held.", do: "hold", afterwards: func(t *testing.T, q *errand.Queue) string {
+		"hold": {form: form("do", "hold", "queue", "mail"), ask: "Hold mail?", told: "Held: mail, for the reason held.", do: "hold", afterwards: func(t *testing.T, q *errand.Queue) string {
 			t.Helper()
 			all, err := q.Holds(t.Context())
 			if err != nil || len(all) != 2 || all[1].By != "ann" {
@@ -233,12 +233,12 @@ func TestAct(t *testing.T) {
 			}
 			return ""
 		}},
-		"release":      {form: form("do", "release", "queue", "default"), ask: "Release: default, held: held, since", told: "Released: default.", do: "release"},
+		"release":      {form: form("do", "release", "queue", "default"), ask: "The reason of the hold is held, since", told: "Released: default.", do: "release"},
 		"pause bulks":  {form: form("do", "hold", "queue", "errand.bulk", "reason", "paused"), ask: "all bulk jobs?", told: "Held: all bulk jobs, for the reason paused.", do: "hold"},
 		"skip":         {form: form("do", "skip", "queue", "default", "group", "g <b>"), ask: "the head of group g <b> in default", told: "The group goes on without", do: "skip", job: true, n: 1},
-		"endpoint":     {form: form("do", "replay", "endpoint", "billing"), ask: "the messages of endpoint billing?", told: "Sent again: 1 message.", do: "replay", n: 1},
-		"subscription": {form: form("do", "replay", "subscription", "local", "since", "2h"), ask: "the messages of subscription local?", told: "Sent again: 1 message.", do: "replay", n: 1},
-		"pause":        {form: form("do", "pause", "name", "night"), ask: "the schedule night, 0 3 * * * UTC, letter?", told: "The schedule night is paused.", do: "pause"},
+		"endpoint":     {form: form("do", "replay", "endpoint", "billing"), ask: "the messages of endpoint billing again?", told: "Sent again: 1 message.", do: "replay", n: 1},
+		"subscription": {form: form("do", "replay", "subscription", "local", "since", "2h"), ask: "the messages of subscription local again?", told: "Sent again: 1 message.", do: "replay", n: 1},
+		"pause":        {form: form("do", "pause", "name", "night"), ask: "the schedule night (0 3 * * * UTC, letter)?", told: "The schedule night is paused.", do: "pause"},
 		"fire":         {form: form("do", "fire", "name", "night"), ask: "the schedule night", told: "is enqueued.", do: "fire", job: true, n: 1},
 		"stop": {form: func(t *testing.T, q *errand.Queue) url.Values {
 			t.Helper()
@@ -247,7 +247,7 @@ func TestAct(t *testing.T) {
 				t.Fatal(err)
 			}
 			return url.Values{"do": {"stop"}, "id": {b.ID.String()}}
-		}, ask: "redrive, 0 jobs changed so far?", told: "The job is cancelled.", do: "stop", job: true},
+		}, ask: "(redrive, 0 jobs changed so far)?", told: "The job is cancelled.", do: "stop", job: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := open(t)
@@ -299,7 +299,7 @@ func TestAct_once(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if status, text := get(h, "/x/"+to[0]); status != 200 || !strings.Contains(text, "It has begun: 1 job with state dead.") {
+		if status, text := get(h, "/x/"+to[0]); status != 200 || !strings.Contains(text, "It has begun: 1 dead job.") {
 			t.Errorf("%d %s", status, text)
 		}
 	}
@@ -412,13 +412,13 @@ func TestAct_diedLater(t *testing.T) {
 		ids[i] = add(t, q, letter{}, nil)
 		die(t, q, "")
 	}
-	f := asks(t, h, url.Values{"do": {"redrive"}, "state": {"dead"}}, "Redrive: 11 jobs")
+	f := asks(t, h, url.Values{"do": {"redrive"}, "state": {"dead"}}, "Redrive 11 dead jobs?")
 	if _, err := q.Delete(t.Context(), errand.JobFilter{IDs: ids[:1]}); err != nil {
 		t.Fatal(err)
 	}
 	late := add(t, q, letter{}, nil)
 	die(t, q, "")
-	confirm(t, h, f, "It has begun: 11 jobs")
+	confirm(t, h, f, "It has begun: 11 dead jobs")
 	bulks, err := q.Bulks(t.Context())
 	if err != nil {
 		t.Fatal(err)

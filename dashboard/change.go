@@ -21,9 +21,9 @@ import (
 const formArgs = mostForm / 4
 
 // changeForm returns the form by which jobs are changed: one, or those that a filter selects.
-func (x *request) changeForm(f url.Values, one *errand.JobInfo, which string) *form {
+func (x *request) changeForm(f url.Values, one *errand.JobInfo, of which) *form {
 	m := &form{
-		Title: "Change", Do: "change", Button: "Go on", At: "jobs", Text: "jobs " + which,
+		Title: "Change", Do: "change", Button: "Go on", At: "jobs", Text: of.jobs("jobs"),
 		Inputs: []input{
 			{Name: "due", Label: "Due", Hint: "as 2026-03-01T06:00:00Z; as it is, if empty"},
 			{Name: "delay", Label: "or due in", Hint: "as 30s or 2h; 0 is at once"},
@@ -53,7 +53,7 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, which string) *f
 	if one == nil {
 		return m
 	}
-	m.Text, m.At = "job "+one.ID.String()+", "+one.Kind+" in "+one.Queue+", "+string(one.State), "job/"+one.ID.String()
+	m.Text, m.At = "job "+one.ID.String()+" ("+one.Kind+" in "+one.Queue+", "+string(one.State)+")", "job/"+one.ID.String()
 	was := f.Get("of-was") // as the form was when it was first shown
 	if !typed {
 		was = x.b.was(x.b.jobWas(one))
@@ -91,7 +91,7 @@ func changePage(x *request) (*content, error) {
 	if p.idle != "" {
 		return nil, &refusal{status: http.StatusConflict, text: p.idle}
 	}
-	return x.changeForm(url.Values{"id": {id.String()}}, &p.jobs[0], "").filled(nil, nil), nil
+	return x.changeForm(url.Values{"id": {id.String()}}, &p.jobs[0], which{}).filled(nil, nil), nil
 }
 
 // readChange reads what is to be changed. Of one job that is only what was typed: what is as the
@@ -181,7 +181,7 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 			}
 		}
 	}
-	in, which, err := x.selected(sel)
+	in, of, err := x.selected(sel)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 		}
 		one = &p.jobs[0]
 	}
-	m := x.changeForm(f, one, which)
+	m := x.changeForm(f, one, of)
 	if !f.Has("form") {
 		return &plan{page: x.again("change", m, nil, nil)}, nil
 	}
@@ -202,7 +202,7 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 	if b.DryRun = true; err == nil && one != nil { // which says what is wrong
 		_, err = x.b.q.StartBulk(x.Context(), b)
 	} else if err == nil {
-		p, err = x.planMany(f, b, which, "changed")
+		p, err = x.planMany(f, b, of, "changed")
 	}
 	again := func(err error) *content { return x.again("change", m, f, err) }
 	switch {

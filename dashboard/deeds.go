@@ -141,11 +141,11 @@ func (f jobsFilter) ForMarked(r Role) (all []choice) {
 }
 
 // selected reads which jobs a form is about, and says it in words.
-func (x *request) selected(f url.Values) (in errand.JobFilter, text string, err error) {
+func (x *request) selected(f url.Values) (in errand.JobFilter, text which, err error) {
 	for _, s := range f["id"] {
 		id, err := errand.ParseID(s)
 		if err != nil {
-			return in, "", err
+			return in, text, err
 		}
 		if !slices.Contains(in.IDs, id) {
 			in.IDs = append(in.IDs, id)
@@ -153,35 +153,51 @@ func (x *request) selected(f url.Values) (in errand.JobFilter, text string, err 
 	}
 	switch {
 	case len(in.IDs) > 0:
-		return in, "that you have marked", nil
+		return in, which{after: "that you have marked"}, nil
 	case f.Get("which") == "marked":
-		return in, "", &refusal{status: http.StatusBadRequest, text: "No job is marked.", remedy: "Mark some in the list first."}
+		return in, text, &refusal{status: http.StatusBadRequest, text: "No job is marked.", remedy: "Mark some in the list first."}
 	}
 	of, in, err := filterOf(f)
 	switch {
 	case err != nil:
-		return in, "", err
+		return in, text, err
 	case len(of.Args) > 0:
-		return in, "", &refusal{status: http.StatusBadRequest, text: "All jobs with such args cannot be acted on at once.",
+		return in, text, &refusal{status: http.StatusBadRequest, text: "All jobs with such args cannot be acted on at once.",
 			remedy: "No index finds them: mark the jobs in the list, or choose by other fields."}
 	}
 	if in.Error != "" && x.who.Role < Admin {
-		return in, "", &refusal{status: http.StatusForbidden, text: "It takes the role admin to act on all jobs whose errors contain a text.",
+		return in, text, &refusal{status: http.StatusForbidden, text: "It takes the role admin to act on all jobs whose errors contain a text.",
 			remedy: "The store compares whole errors, and how many jobs match would tell what is hidden in them. Mark the jobs in the list, or choose those of one cause."}
 	}
-	if text = filterText(&in); text == "" {
+	if text = filterText(&in); text == (which{}) {
 		in.All = true
-		return in, "of all queues", nil
+		return in, which{after: "of all queues"}, nil
 	}
-	return in, "with " + text, nil
+	return in, text, nil
+}
+
+// which says in words which jobs something is about: what comes before the word job, and after it.
+type which struct{ before, after string }
+
+// jobs is the word with those before and after it: job or jobs.
+func (w which) jobs(word string) string {
+	return strings.TrimSpace(w.before + " " + word + " " + w.after)
+}
+
+// n returns the words for a number of jobs.
+func (w which) n(n int64) string {
+	if n == 1 {
+		return "1 " + w.jobs("job")
+	}
+	return count(n) + " " + w.jobs("jobs")
 }
 
 // filterText says in words what a filter selects; empty: all.
-func filterText(in *errand.JobFilter) string {
+func filterText(in *errand.JobFilter) which {
 	var all []string
-	add := func(name, value string) {
+	add := func(before, value string) {
 		if value != "" {
-			all = append(all, name+" "+value)
+			all = append(all, before+" "+value)
 		}
 	}
 	at := func(name string, t time.Time) {
@@ -189,32 +205,33 @@ func filterText(in *errand.JobFilter) string {
 			add(name, t.UTC().Format(time.RFC3339Nano))
 		}
 	}
-	add("state", strings.ReplaceAll(words(in.States), ", ", " or "))
-	add("queue", in.Queue)
-	add("kind", in.Kind)
-	add("group", in.Group)
-	add("tag", in.Tag)
+	add("of kind", in.Kind)
+	add("in queue", in.Queue)
+	add("of group", in.Group)
+	add("with the tag", in.Tag)
 	if !in.Parent.IsZero() {
-		add("parent", in.Parent.String())
+		add("after job", in.Parent.String())
 	}
-	add("reason", string(in.Reason))
+	add("with the reason", string(in.Reason))
 	if in.Cause != 0 {
-		add("cause", strconv.FormatInt(in.Cause, 10))
+		add("of cause", strconv.FormatInt(in.Cause, 10))
 	}
-	add("error", in.Error)
+	if in.Error != "" {
+		add("whose error contains", "“"+in.Error+"”")
+	}
 	at("enqueued from", in.CreatedFrom)
 	at("enqueued before", in.CreatedBefore)
 	at("due from", in.DueFrom)
 	at("due before", in.DueBefore)
 	at("ended from", in.EndedFrom)
 	at("ended before", in.EndedBefore)
-	return strings.Join(all, ", ")
+	return which{strings.ReplaceAll(words(in.States), ", ", " or "), strings.Join(all, ", ")}
 }
 
 // onJobs returns the plan of a deed on jobs: at once on one, by a bulk job on others.
 func onJobs(v *jobVerb) func(*request, url.Values) (*plan, error) {
 	return func(x *request, f url.Values) (*plan, error) {
-		in, which, err := x.selected(f)
+		in, of, err := x.selected(f)
 		if err != nil {
 			return nil, err
 		}
@@ -230,7 +247,7 @@ func onJobs(v *jobVerb) func(*request, url.Values) (*plan, error) {
 		if v.bulk == errand.BulkRunNow {
 			b.RunNow.FirstRuns = true
 		}
-		p, err := x.planMany(f, b, which, v.past)
+		p, err := x.planMany(f, b, of, v.past)
 		if err != nil || p.idle != "" {
 			return p, err
 		}
@@ -261,7 +278,7 @@ func (x *request) planOne(id errand.ID, about []errand.State, past string) (*pla
 		p.idle = fmt.Sprintf("The job is %s. Only jobs that are %s can be %s.", info.State, strings.ReplaceAll(words(about), ", ", " or "), past)
 		return p, nil
 	}
-	p.text = fmt.Sprintf("job %s, %s in %s, %s", id, info.Kind, info.Queue, info.State)
+	p.text = fmt.Sprintf("job %s (%s in %s, %s)", id, info.Kind, info.Queue, info.State)
 	p.jobs, p.facts = []errand.JobInfo{info}, x.jobFacts(&info)
 	return p, nil
 }
@@ -278,7 +295,7 @@ const mostCounted = 10_000
 const countLook = 250
 
 // planMany returns the plan of a bulk job.
-func (x *request) planMany(f url.Values, b errand.Bulk, which, past string) (*plan, error) {
+func (x *request) planMany(f url.Values, b errand.Bulk, of which, past string) (*plan, error) {
 	about := b.Do.States()
 	rate := input{Name: "rate", Label: "Jobs a second", Value: strings.TrimSpace(f.Get("rate")), Hint: "a whole number up to 100,000; as many as the rest of the work allows, if empty or 0"}
 	if rate.Value != "" {
@@ -316,23 +333,25 @@ func (x *request) planMany(f url.Values, b errand.Bulk, which, past string) (*pl
 	late := errors.Is(err, context.DeadlineExceeded) && x.Context().Err() == nil // no index serves the filter
 	if late {
 		dry.More, err = true, nil
-		p.note = "They could not be counted within " + took(countFor) + ": there is no faster way to find jobs of this choice than to look at them one by one. All that match will be taken."
+		p.note = "They could not be counted within " + took(countFor) + ", as each job has to be looked at."
 	}
 	if err != nil {
 		return nil, err
 	}
 	if dry.Total == 0 && !dry.More {
-		p.idle = "No job " + which + " can be " + past + "."
+		p.idle = "No " + of.jobs("job") + " can be " + past + "."
 		return p, nil
 	}
-	p.n, p.more, p.text = dry.Total, dry.More, plural(dry.Total, "job")+" "+which
+	p.n, p.more, p.text = dry.Total, dry.More, of.n(dry.Total)
 	switch {
 	case late:
-		p.text = "all jobs " + which
-	case dry.Total == 0:
-		p.text = "all jobs " + which + ", of which none was found among those looked at first"
+	case dry.More && dry.Total == 0:
+		p.note += " How many there are is not known: none was among the jobs looked at first."
 	case dry.More:
-		p.text = "all jobs " + which + ", of which at least " + count(dry.Total) + " " + wasOrWere(dry.Total) + " found among those looked at first"
+		p.note += " There are at least " + count(dry.Total) + "; the others were not counted."
+	}
+	if dry.More {
+		p.text, p.note = "all "+of.jobs("jobs"), strings.TrimSpace(p.note+" All that match will be taken.")
 	}
 	if len(dry.Sample) > 0 {
 		page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{IDs: dry.Sample}, &errand.ListOptions{Args: x.who.Role >= Operator})
@@ -388,13 +407,6 @@ func endedBefore(in *errand.JobFilter, at time.Time) {
 	if in.EndedBefore.IsZero() || at.Before(in.EndedBefore) {
 		in.EndedBefore, in.All = at, false
 	}
-}
-
-func wasOrWere(n int64) string {
-	if n == 1 {
-		return "was"
-	}
-	return "were"
 }
 
 // inStates leaves in a filter the named jobs that are in one of the states, and returns how many

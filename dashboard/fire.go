@@ -25,7 +25,7 @@ func ofSchedule(done string, do func(*errand.Schedules, context.Context, string)
 			p.idle = "The schedule " + name + " is " + done + " already."
 			return p, nil
 		}
-		p.text += ", " + info.Spec + " " + info.Zone + ", " + info.Kind
+		p.text += " (" + info.Spec + " " + info.Zone + ", " + info.Kind + ")"
 		p.facts = scheduleFacts(x.b, &info)
 		p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 			if do != nil {
@@ -68,7 +68,7 @@ func stop(x *request, f url.Values) (*plan, error) {
 		p.idle = "The bulk job has ended: it is " + string(all[0].State) + "."
 	default:
 		b := &all[0]
-		p.text = fmt.Sprintf("bulk job %s, %s, %s changed so far", id, b.Do, plural(b.Changed, "job"))
+		p.text = fmt.Sprintf("bulk job %s (%s, %s changed so far)", id, b.Do, plural(b.Changed, "job"))
 		p.note = "What it has done stays done."
 		p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error { return cancelVerb.do(ctx, q, id, out) }
 	}

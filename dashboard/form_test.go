@@ -188,8 +188,8 @@ func TestChange_many(t *testing.T) {
 	}
 	f.Set("queue", "new")
 	f.Set("policy", "{}")
-	ask := asks(t, h, f, "2 jobs with queue default: queue new, policy?", "New policy")
-	confirm(t, h, ask, "It has begun: 2 jobs with queue default: queue new, policy, at most 50 a second.")
+	ask := asks(t, h, f, "2 jobs in queue default: queue new, policy?", "New policy")
+	confirm(t, h, ask, "It has begun: 2 jobs in queue default: queue new, policy, at most 50 a second.")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet, Queues: []string{"errand.bulk"}})

@@ -97,7 +97,7 @@ func redriveHeads(x *request, f url.Values) (*plan, error) {
 	for _, g := range all {
 		b.Filter.IDs = append(b.Filter.IDs, g.Head)
 	}
-	p, err := x.planMany(f, b, "in "+queue+" that others of their groups wait for", redriveVerb.past)
+	p, err := x.planMany(f, b, which{after: "in " + queue + " that others of their groups wait for"}, redriveVerb.past)
 	if err == nil && p.idle == "" {
 		p.note = "Each runs again before all others of its group, with all its retries anew. " + p.note
 		if left {

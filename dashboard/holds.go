@@ -71,9 +71,15 @@ func hold(x *request, f url.Values) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{text: laneText(lane), at: laneAt(lane), inputs: inputs, facts: x.holdFacts(is)}
+	p := &plan{text: laneText(lane), yes: "Hold " + laneText(lane), at: laneAt(lane), inputs: inputs, facts: x.holdFacts(is)}
+	l, err := x.look()
+	if err != nil {
+		return nil, err
+	}
+	waits := l.under(&errand.HoldState{Lane: lane, Reason: reason.Value})
+	p.note = "None of its jobs starts until the hold ends: " + waits.n(waits.free+waits.unserved+waits.others) + " due now. Jobs that run go on."
 	if is != nil {
-		p.note = "It is held for this reason since " + is.Since.UTC().Format(time.RFC3339) + " by " + cmp.Or(x.text(is.By), "nobody who is named") + ": the new hold takes the place of that."
+		p.note += "\nIt is held for this reason since " + is.Since.UTC().Format(time.RFC3339) + " by " + cmp.Or(x.text(is.By), "nobody who is named") + ": the new hold takes the place of that."
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		o.DryRun = false
@@ -88,6 +94,64 @@ func hold(x *request, f url.Values) (*plan, error) {
 		return err
 	}
 	return p, nil
+}
+
+// heldJobs are the jobs that are due under a hold, by what happens to them when it ends.
+type heldJobs struct {
+	free     int64 // they start
+	unserved int64 // they wait for a worker
+	others   int64 // other holds keep them
+	least    bool  // there may be more
+}
+
+// under returns what is due under a hold.
+func (l *look) under(h *errand.HoldState) (all heldJobs) {
+	for i := range l.lanes {
+		s := &l.lanes[i].Stats
+		n := due(s)
+		if n == 0 || !h.Includes(s.Queue, s.Kind) {
+			continue
+		}
+		all.least = all.least || s.Ready == 0
+		switch {
+		case slices.ContainsFunc(s.Holds, func(o errand.HoldState) bool { return (o.Lane != h.Lane || o.Reason != h.Reason) && !l.over(o) }):
+			all.others += n
+		case l.unshown || l.served(s.Queue, s.Kind):
+			all.free += n
+		default:
+			all.unserved += n
+		}
+	}
+	return all
+}
+
+// n says how many jobs are.
+func (j *heldJobs) n(n int64) string {
+	if j.least {
+		return "at least " + are(n, "job")
+	}
+	return are(n, "job")
+}
+
+// text says what happens when the hold ends.
+func (j *heldJobs) text() (text string) {
+	switch {
+	case j.least:
+		text = "The jobs that are due start, if a worker takes them and no other hold keeps them."
+	case j.free == 1:
+		text = "1 job starts."
+	case j.free > 0:
+		text = count(j.free) + " jobs start, as workers have places for them."
+	default:
+		text = "No job starts now."
+	}
+	if j.unserved > 0 && !j.least {
+		text += " No running worker takes " + plural(j.unserved, "job") + " of those that are due."
+	}
+	if j.others > 0 && !j.least {
+		text += " Other holds keep " + plural(j.others, "job") + " back."
+	}
+	return text
 }
 
 func release(x *request, f url.Values) (*plan, error) {
@@ -108,6 +172,15 @@ func release(x *request, f url.Values) (*plan, error) {
 	p.text += ", since " + is.Since.UTC().Format(time.RFC3339)
 	if is.By != "" {
 		p.text += " by " + x.text(is.By)
+	}
+	l, err := x.look()
+	if err != nil {
+		return nil, err
+	}
+	starts := l.under(is)
+	p.question, p.yes, p.note = "Release "+what+"?", "Release "+what, starts.text()+"\nThe reason of the hold is "+strings.TrimPrefix(p.text, what+", held: ")+"."
+	if n := starts.free + starts.unserved; n > 0 && !starts.least {
+		p.yes = "Release " + plural(n, "job")
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		was, err := q.Release(ctx, lane, reason)

@@ -391,7 +391,7 @@ func TestTexts_guess(t *testing.T) {
 			}
 		}
 	}
-	asks(t, admin(q), url.Values{"do": {"cancel"}, "error": {right}}, "59 jobs with error token=pl")
+	asks(t, admin(q), url.Values{"do": {"cancel"}, "error": {right}}, "59 jobs whose error contains “token=pl”")
 }
 
 // An error that is cut, by who stores it or by a page, shows no part of a password whose @ is gone.

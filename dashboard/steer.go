@@ -39,7 +39,8 @@ func enable(x *request, f url.Values) (*plan, error) {
 	if e.Reason != "" {
 		p.text += ": " + x.text(e.Reason)
 	}
-	p.note = "What waits for it is sent, and its failures are forgotten. Dead deliveries stay dead."
+	p.question = "Enable endpoint " + id + "?"
+	p.note = strings.ToUpper(p.text[:1]) + p.text[1:] + ".\nWhat waits for it is sent, and its failures are forgotten. Dead deliveries stay dead."
 	p.facts = []fact{{"disabled since", e.Since.UTC().Format(time.RFC3339Nano), ""}, {"reason", x.text(e.Reason), ""}, {"URL", x.b.secretWas("URL of endpoint "+e.ID, []byte(e.URL)), "changed"}}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		h, _, err := x.b.hooks(q)

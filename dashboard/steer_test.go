@@ -26,7 +26,7 @@ func TestAct_topics(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoint, subscription := url.Values{"do": {"enable"}, "endpoint": {made.endpoint}}, url.Values{"do": {"pause-subscription"}, "subscription": {made.subscription}}
-	confirm(t, h, asks(t, h, endpoint, "endpoint shop, disabled since", hostile[:20]), "Endpoint shop is enabled.")
+	confirm(t, h, asks(t, h, endpoint, "Enable endpoint shop?", "Endpoint shop, disabled since", hostile[:20]), "Endpoint shop is enabled.")
 	if e, err := hooks.Endpoint(t.Context(), made.endpoint); err != nil || e.State != webhook.Enabled {
 		t.Errorf("%+v, %v", e, err)
 	}

@@ -283,6 +283,7 @@ var funcs = template.FuncMap{
 	"exact":      exactly,
 	"delay":      delayText,
 	"endpointOf": endpointOf,
+	"dangerous":  dangerous,
 	"brief":      brief,
 	"iso":        func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	// clockTime is the time of day of what was read some time before.

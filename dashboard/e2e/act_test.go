@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
 	"github.com/errandq/errand/topic"
@@ -121,20 +124,20 @@ func TestActions(t *testing.T) {
 		outcome          string
 		check            func()
 	}{
-		{"hold", operator, "lanes", nil, button("Hold default order"), "order in default", "Hold", "Held", held(errand.Lane{Queue: "default", Kind: "order"}, true)},
+		{"hold", operator, "lanes", nil, button("Hold default order"), "order in default", "Hold order in default", "Held", held(errand.Lane{Queue: "default", Kind: "order"}, true)},
 		{"release", operator, "", nil, button("Release default order"), "order in default", "Release", "eleased", held(errand.Lane{Queue: "default", Kind: "order"}, false)},
-		{"redrive one", operator, job("dead"), nil, button("Redrive"), s.jobs["dead"].String(), "Redrive", "done", attempts("dead", 2)},
-		{"run now", operator, job("failed"), nil, button("Run now"), s.jobs["failed"].String(), "Run now", "done", attempts("failed", 2)},
-		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), s.jobs["scheduled"].String(), "Cancel", "done", func() { s.state("scheduled", errand.Cancelled) }},
-		{"skip the head", operator, "groups", nil, button("Skip the head"), "the head of group", "Skip the head", "goes on without", func() { s.state("blocked", errand.Done) }},
-		{"pause a schedule", operator, "schedule?name=night", nil, button("Pause"), "night", "Pause", "is paused", paused(true)},
-		{"resume a schedule", operator, "schedule?name=night", nil, button("Resume"), "night", "Resume", "is resumed", paused(false)},
+		{"redrive one", operator, job("dead"), nil, button("Redrive"), s.jobs["dead"].String(), "Redrive the job", "done", attempts("dead", 2)},
+		{"run now", operator, job("failed"), nil, button("Run now"), s.jobs["failed"].String(), "Run the job now", "done", attempts("failed", 2)},
+		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), s.jobs["scheduled"].String(), "Cancel the job", "done", func() { s.state("scheduled", errand.Cancelled) }},
+		{"skip the head", operator, "groups", nil, button("Skip the head"), "the head of group", "Skip the job", "goes on without", func() { s.state("blocked", errand.Done) }},
+		{"pause a schedule", operator, "schedule?name=night", nil, button("Pause"), "night", "Pause the schedule", "is paused", paused(true)},
+		{"resume a schedule", operator, "schedule?name=night", nil, button("Resume"), "night", "Resume the schedule", "is resumed", paused(false)},
 		{"redrive those marked", operator, "jobs?state=dead&kind=payment", func() {
 			for i := range 2 {
 				b.click("a box", fmt.Sprintf(`document.querySelectorAll("input[name=id]")[%d]`, i))
 			}
 			b.choose("With those marked", "redrive")
-		}, `document.getElementById("marked").querySelector("button")`, "2 jobs", "Redrive", "begun", func() {
+		}, `document.getElementById("marked").querySelector("button")`, "2 jobs", "Redrive 2 jobs", "begun", func() {
 			s.until("two payments to run again", func() bool {
 				page, err := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "payment"}, nil)
 				again := 0
@@ -173,30 +176,30 @@ func TestActions(t *testing.T) {
 				t.Errorf("%d %s, %v", info.Priority, info.Args, err)
 			}
 		}},
-		{"fire a schedule", operator, "schedule?name=night", nil, button("Run now"), "night", "Run now", "done", func() {
+		{"fire a schedule", operator, "schedule?name=night", nil, button("Run now"), "night", "Run the schedule now", "done", func() {
 			s.until("a job of the schedule", func() bool {
 				ticks, err := s.q.Schedules().History(t.Context(), "night")
 				page, err2 := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "order", Queue: "default", States: []errand.State{errand.Done}}, nil)
 				return err == nil && err2 == nil && (len(ticks) > 0 || slices.ContainsFunc(page.Jobs, func(j errand.JobInfo) bool { return j.Headers["errand-schedule"] == "night" }))
 			})
 		}},
-		{"send again", operator, "subscription?id=ada-orders", nil, button("Replay"), "ada-orders", "Replay", "done", func() {
+		{"send again", operator, "subscription?id=ada-orders", nil, button("Replay"), "ada-orders", "Send them again", "done", func() {
 			s.until("six deliveries", func() bool {
 				page, err := s.q.Jobs(t.Context(), errand.JobFilter{Queue: webhook.QueueOf("ada"), States: []errand.State{errand.Done}}, nil)
 				return err == nil && len(page.Jobs) >= 6
 			})
 		}},
-		{"pause a subscription", operator, "subscription?id=ada-orders", nil, button("Pause"), "ada-orders", "Pause", "done", func() {
+		{"pause a subscription", operator, "subscription?id=ada-orders", nil, button("Pause"), "ada-orders", "Pause the subscription", "done", func() {
 			if sub, err := s.topics.Subscription(t.Context(), "ada-orders"); err != nil || sub.State != topic.Paused {
 				t.Errorf("%+v, %v", sub, err)
 			}
 		}},
-		{"resume a subscription", operator, "subscription?id=ada-orders", nil, button("Resume"), "ada-orders", "Resume", "done", func() {
+		{"resume a subscription", operator, "subscription?id=ada-orders", nil, button("Resume"), "ada-orders", "Resume the subscription", "done", func() {
 			if sub, err := s.topics.Subscription(t.Context(), "ada-orders"); err != nil || sub.State == topic.Paused {
 				t.Errorf("%+v, %v", sub, err)
 			}
 		}},
-		{"delete one", admin, job("cancelled"), nil, button("Delete"), s.jobs["cancelled"].String(), "Delete", "done", func() {
+		{"delete one", admin, job("cancelled"), nil, button("Delete"), s.jobs["cancelled"].String(), "Delete the job", "done", func() {
 			s.until("the job to be gone", func() bool {
 				_, err := s.q.Job(t.Context(), s.jobs["cancelled"])
 				return errors.Is(err, errand.ErrNotFound)
@@ -220,6 +223,26 @@ func TestActions(t *testing.T) {
 			c.check()
 		})
 	}
+}
+
+// Where the page asks back, the safe answer has the focus, and Enter in a field confirms nothing.
+func TestEnter(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.fill()
+	b := newTab(t)
+	b.open(s.dashboard(dashboard.Operator) + "lane?queue=default&kind=payment")
+	b.follow("the button that is asked back", button("Redrive the dead"))
+	if name := js[string](b, `document.activeElement.textContent`); name != "Leave them dead" {
+		t.Errorf("%q has the focus", name)
+	}
+	js[int](b, `window.sent = 0, document.addEventListener("submit", e => { sent++; e.preventDefault(); }), document.querySelector("main input:not([type=hidden])").focus(), 1`)
+	b.do("press Enter", chromedp.KeyEvent(kb.Enter))
+	if n := js[int](b, `sent`); n != 0 {
+		t.Errorf("sent %d times by Enter", n)
+	}
+	b.click("the button that confirms", button("Redrive "))
+	b.wait("a press of the button", `sent === 1`)
 }
 
 // A viewer has no button that acts, and an operator none that deletes.

@@ -159,7 +159,7 @@ func TestMounts(t *testing.T) {
 				b.wait("a page that is live", isLive)
 			}
 			b.follow("the button that cancels", button("Cancel"))
-			b.follow("the link back", link("No"))
+			b.follow("the link back", link("Keep it"))
 			b.wait("the job", `location.href === `+quote(root+"job/"+s.jobs["running"].String()))
 			for _, at := range b.requests() {
 				if !strings.HasPrefix(at, root) && !strings.HasPrefix(at, "data:") && !strings.HasPrefix(at, "about:") {
