@@ -18,8 +18,8 @@ type Lane = storage.Lane
 // HoldState is a hold in force:
 //
 //   - Queue and Kind are the lane, of which one may be empty.
-//   - Reason, By and For are those of [HoldOptions]. Detail is the last error, if errand
-//     holds the lane.
+//   - Reason, By, Detail and For are those of [HoldOptions]. Detail is the last error, if
+//     errand holds the lane.
 //   - Since is when the hold began. Until is when it ends; if zero, when it is released.
 //   - Probe is true if errand lets jobs through, one at a time, the next one at Until.
 //     Until moves on while the last one runs, up to the time after which a job hangs. An
@@ -52,6 +52,9 @@ type HoldOptions struct {
 	// itself have "errand", and those that a handler asked for by HoldLane "handler".
 	// If zero, nobody is named.
 	By string
+	// Detail is a note of why the lane is held, for people: up to 1,000 bytes of text. It is
+	// shown wherever the hold is. If zero, there is none.
+	Detail string
 	// DryRun has Hold only check the lane and the options, and hold nothing.
 	DryRun bool
 }
@@ -59,6 +62,7 @@ type HoldOptions struct {
 const (
 	defaultHold = "held"
 	mostBy      = 255
+	mostDetail  = 1000
 )
 
 // Hold stops all workers of all processes from starting jobs of a lane, which need not
@@ -79,7 +83,7 @@ const (
 // option is not as described there.
 func (q *Queue) Hold(ctx context.Context, lane Lane, o *HoldOptions) error {
 	o = cmp.Or(o, &HoldOptions{})
-	h := storage.Hold{Lane: lane, Reason: cmp.Or(o.Reason, defaultHold), Until: o.Until, For: o.For, By: o.By}
+	h := storage.Hold{Lane: lane, Reason: cmp.Or(o.Reason, defaultHold), Until: o.Until, For: o.For, By: o.By, Detail: o.Detail}
 	now, believed := q.clock.read(ctx)
 	h.Doubtful = !believed
 	f := checkHold(lane, h.Reason)
@@ -97,6 +101,9 @@ func (q *Queue) Hold(ctx context.Context, lane Lane, o *HoldOptions) error {
 		f.field("until", o.Until, "must be in the year 9999 at the latest")
 	}
 	f.by(o.By)
+	if len(o.Detail) > mostDetail || !isText(o.Detail) {
+		f.field("detail", o.Detail, fmt.Sprintf("must be at most %d bytes of UTF-8 without NUL", mostDetail))
+	}
 	if err := f.err(); err != nil || o.DryRun {
 		return err
 	}

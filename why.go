@@ -400,8 +400,12 @@ func (w *Why) held(h *HoldState, now time.Time) {
 	default:
 		text += " until " + moment(h.Until)
 	}
-	if h.Detail != "" { // which may be the error of another job than is named before
+	switch {
+	case h.Detail == "":
+	case h.By == "errand" || h.By == "handler": // it may be the error of another job than is named before
 		text += "; the last error" + because(h.Detail)
+	default:
+		text += "; the note" + because(h.Detail)
 	}
 	r.Text = text
 	w.add(r)

@@ -107,7 +107,7 @@ func init() {
 		{"delete", Admin, "Delete", []string{"rate"}, phrases{"Delete %s", "the job", "Keep it", "Keep them"}, onJobs(&deleteVerb)},
 		{"change", Operator, "Change", []string{"rate"}, phrases{"Change %s", "the job", "Leave it as it is", "Leave them as they are"}, changeJobs},
 		{"enqueue", Admin, "Enqueue", nil, phrases{"Enqueue %s", "the job", "Do not enqueue it", ""}, enqueueJob},
-		{"hold", Operator, "Hold", []string{"reason", "for"}, phrases{"Hold %s", "it", "Do not hold", ""}, hold},
+		{"hold", Operator, "Hold", []string{"reason", "for", "note"}, phrases{"Hold %s", "it", "Do not hold", ""}, hold},
 		{"release", Operator, "Release", nil, phrases{"Release %s", "it", "Keep the hold", ""}, release},
 		{"skip", Operator, "Skip the head", nil, phrases{"Skip %s", "the job", "Let the group wait", ""}, skip},
 		{"redrive-heads", Operator, "Redrive all", []string{"rate"}, phrases{"Redrive %s", "the job", "Leave it dead", "Leave them dead"}, redriveHeads},

@@ -88,7 +88,7 @@ func faultsOf(err error) (fields []*errand.FieldError, others []error) {
 }
 
 // inputOf are the fields of a form by names that errand has for them, where these differ.
-var inputOf = map[string]string{"due_at": "due", "unique.key": "unique", "unique": "unique", "redrive.queue": "queue"}
+var inputOf = map[string]string{"due_at": "due", "unique.key": "unique", "unique": "unique", "redrive.queue": "queue", "detail": "note"}
 
 // blame says beside the fields of a form what is wrong with them, and reports whether there was one.
 func blame(inputs []input, err error) (blamed bool) {

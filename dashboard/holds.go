@@ -57,13 +57,14 @@ func hold(x *request, f url.Values) (*plan, error) {
 	}
 	reason := input{Name: "reason", Label: "Reason", Value: cmp.Or(strings.TrimSpace(f.Get("reason")), "held"), Hint: "a name: letters, digits and . _ : / -, no spaces; holds of a lane for other reasons stay"}
 	lasts := input{Name: "for", Label: "For", Value: strings.TrimSpace(f.Get("for")), Hint: "as 30m or 2h; until it is released, if empty"}
-	o := errand.HoldOptions{Reason: reason.Value, By: x.by(), DryRun: true}
+	note := input{Name: "note", Label: "Note", Value: strings.TrimSpace(f.Get("note")), Hint: "why it is held, for people: up to 1,000 bytes, shown wherever the hold is"}
+	o := errand.HoldOptions{Reason: reason.Value, By: x.by(), Detail: note.Value, DryRun: true}
 	if lasts.Value != "" {
 		if o.For, err = time.ParseDuration(lasts.Value); err != nil || o.For <= 0 {
 			o.For, lasts.Err = 0, "for "+strconv.Quote(lasts.Value)+": must be a time above zero, as 30m or 2h"
 		}
 	}
-	inputs := []input{reason, lasts}
+	inputs := []input{note, lasts, reason}
 	if err := x.b.q.Hold(x.Context(), lane, &o); err != nil && !blame(inputs, err) {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func hold(x *request, f url.Values) (*plan, error) {
 	waits := l.under(&errand.HoldState{Lane: lane, Reason: reason.Value})
 	p.note = "None of its jobs starts until the hold ends: " + waits.n(waits.free+waits.unserved+waits.others) + " due now. Jobs that run go on."
 	if is != nil {
-		p.note += "\nIt is held for this reason since " + is.Since.UTC().Format(time.RFC3339) + " by " + cmp.Or(x.text(is.By), "nobody who is named") + ": the new hold takes the place of that."
+		p.note += "\nIt is held for this reason since " + is.Since.UTC().Format(time.RFC3339) + " by " + cmp.Or(x.text(is.By), "nobody who is named") + noted(x.text(is.Detail)) + ": the new hold takes the place of that."
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		o.DryRun = false
@@ -94,6 +95,14 @@ func hold(x *request, f url.Values) (*plan, error) {
 		return err
 	}
 	return p, nil
+}
+
+// noted returns the end of a text about a hold: its note or its last error, if it has one.
+func noted(detail string) string {
+	if detail == "" {
+		return ""
+	}
+	return " (" + brief(detail) + ")"
 }
 
 // heldJobs are the jobs that are due under a hold, by what happens to them when it ends.
@@ -173,6 +182,7 @@ func release(x *request, f url.Values) (*plan, error) {
 	if is.By != "" {
 		p.text += " by " + x.text(is.By)
 	}
+	p.text += noted(x.text(is.Detail))
 	l, err := x.look()
 	if err != nil {
 		return nil, err

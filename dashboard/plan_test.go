@@ -39,6 +39,7 @@ func TestPlan_hold(t *testing.T) {
 		`lane.kind "a b": must match`:                         {"kind": {"a b"}},
 		`reason "BAD reason!": must match`:                    {"queue": {"mail"}, "reason": {"BAD reason!"}},
 		`reason "brake": must not be unavailable or brake`:    {"queue": {"mail"}, "reason": {"brake"}},
+		`detail "` + strings.Repeat("n", 100):                 {"queue": {"mail"}, "note": {strings.Repeat("n", 1001)}},
 		`for "soon": must be a time above zero, as 30m or 2h`: {"queue": {"mail"}, "for": {"soon"}},
 	} {
 		form.Set("do", "hold")

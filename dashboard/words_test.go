@@ -82,3 +82,21 @@ func TestWords_release(t *testing.T) {
 	hold(errand.Lane{Kind: "order"}, &errand.HoldOptions{Reason: "test"}) // so they stay
 	confirm(t, h, f, "Released: crm.")
 }
+
+// The note of a hold is shown wherever the hold is.
+func TestWords_note(t *testing.T) {
+	q := open(t)
+	id := add(t, q, errand.RawArgs{OfKind: "order", JSON: []byte("{}")}, &errand.JobOptions{Queue: "crm"})
+	h := admin(q)
+	f := asks(t, h, url.Values{"do": {"hold"}, "queue": {"crm"}}, "1 job is due now")
+	f.Set("note", " moved to the <new> host ")
+	confirm(t, h, f, "Held: crm")
+	const note = "moved to the <new> host"
+	for _, page := range []string{"/", "/lane?queue=crm", "/job/" + id.String()} {
+		_, text := get(h, page)
+		says(t, text, note)
+	}
+	asks(t, h, url.Values{"do": {"release"}, "queue": {"crm"}}, "by ann ("+note+").")
+	asks(t, h, url.Values{"do": {"hold"}, "queue": {"crm"}}, "by ann ("+note+"): the new hold takes the place of that")
+	asks(t, h, url.Values{"do": {"hold"}, "queue": {"crm"}, "reason": {"other"}}, "1 job is due now")
+}

@@ -76,7 +76,7 @@ func (t *tool) printHolds(p *printer, all []queue.HoldState) {
 		return
 	}
 	p.printf("\n")
-	list := table{head: []string{"HELD QUEUE", "KIND", "REASON", "SINCE", "UNTIL", " WAITING", "BY", "DETAIL"}}
+	list := table{head: []string{"HELD QUEUE", "KIND", "REASON", "SINCE", "UNTIL", " WAITING", "BY", "NOTE"}}
 	for _, h := range all {
 		until := "released"
 		if !h.Until.IsZero() {
@@ -92,17 +92,27 @@ func (t *tool) printHolds(p *printer, all []queue.HoldState) {
 }
 
 func pauseCommand(t *tool) *cobra.Command {
+	o := queue.HoldOptions{Reason: "paused"}
 	cmd := &cobra.Command{
 		Use:     "pause FILE QUEUE...",
 		Short:   "Keep workers from starting jobs of queues",
-		Example: "  errand queues pause jobs.db mail",
+		Example: "  errand queues pause jobs.db mail --by ada --note 'until the provider is back'",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.eachQueue(cmd.Context(), args, "paused", (*queue.Queue).Pause)
+			return t.eachQueue(cmd.Context(), args, "paused", func(q *queue.Queue, ctx context.Context, name string) error {
+				return q.Hold(ctx, queue.Lane{Queue: name}, &o)
+			})
 		},
 	}
+	holdFlags(cmd, &o)
 	completeArgs(cmd, queuesOf)
 	return cmd
+}
+
+// holdFlags are those that say who holds something, and why.
+func holdFlags(cmd *cobra.Command, o *queue.HoldOptions) {
+	cmd.Flags().StringVar(&o.By, "by", "", "who, for people")
+	cmd.Flags().StringVar(&o.Detail, "note", "", "why, for people")
 }
 
 func resumeCommand(t *tool) *cobra.Command {
@@ -178,7 +188,7 @@ func holdCommand(t *tool) *cobra.Command {
 		Long: `Keep all workers from starting jobs of a queue, of the kind that --kind names, or of
 that kind in the queue. Without --for and --until the hold lasts until it is
 released. A hold for the same reason takes the place of the one before.`,
-		Example: `  errand queues hold jobs.db mail --for 2h --reason provider --by ada
+		Example: `  errand queues hold jobs.db mail --for 2h --reason provider --by ada --note 'ticket 4711'
   errand queues hold jobs.db --kind upload`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -209,8 +219,8 @@ released. A hold for the same reason takes the place of the one before.`,
 		},
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "hold only this kind")
-	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, as a name (default held)")
-	cmd.Flags().StringVar(&o.By, "by", "", "who, for people")
+	cmd.Flags().StringVar(&o.Reason, "reason", "", "a name that tells holds of a lane apart (default held)")
+	holdFlags(cmd, &o)
 	cmd.Flags().DurationVar(&o.For, "for", 0, "for how long, as in 90m")
 	cmd.Flags().StringVar(&until, "until", "", "until when, as in 2026-03-01T06:00:00Z")
 	completeFlag(cmd, "kind", kindsOf)

@@ -231,7 +231,7 @@ func TestEnter(t *testing.T) {
 	s := newShop(t)
 	s.fill()
 	b := newTab(t)
-	b.open(s.dashboard(dashboard.Operator) + "lane?queue=default&kind=payment")
+	b.open(s.dashboard(dashboard.Operator) + "lane?kind=payment")
 	b.follow("the button that is asked back", button("Redrive the dead"))
 	if name := js[string](b, `document.activeElement.textContent`); name != "Leave them dead" {
 		t.Errorf("%q has the focus", name)

@@ -22,7 +22,7 @@ func TestQueue_Hold(t *testing.T) {
 		o    *errand.HoldOptions
 	}{
 		{errand.Lane{Queue: "default"}, nil},
-		{errand.Lane{Queue: "default"}, &errand.HoldOptions{Reason: "modem", By: "ada", Until: until}},
+		{errand.Lane{Queue: "default"}, &errand.HoldOptions{Reason: "modem", By: "ada", Detail: "no contract yet", Until: until}},
 		{errand.Lane{Kind: "note"}, &errand.HoldOptions{Reason: "modem", For: time.Hour}},
 		{errand.Lane{Queue: "default"}, &errand.HoldOptions{Reason: "dry", DryRun: true}},
 	} {
@@ -51,7 +51,7 @@ func TestQueue_Hold(t *testing.T) {
 		{Lane: errand.Lane{Kind: "note"}, Reason: "modem", For: time.Hour, Waiting: 4, Ready: 3},
 		{Lane: errand.Lane{Queue: "b"}, Reason: "paused", Waiting: 1},
 		{Lane: errand.Lane{Queue: "default"}, Reason: "held", Waiting: 3, Ready: 3},
-		{Lane: errand.Lane{Queue: "default"}, Reason: "modem", By: "ada", Until: until.UTC(), Waiting: 3, Ready: 3},
+		{Lane: errand.Lane{Queue: "default"}, Reason: "modem", By: "ada", Detail: "no contract yet", Until: until.UTC(), Waiting: 3, Ready: 3},
 	}
 	if !reflect.DeepEqual(holds, want) {
 		t.Errorf("Holds returned\n %+v, want\n %+v", holds, want)
@@ -97,6 +97,8 @@ func TestQueue_Hold_badInput(t *testing.T) {
 		{mail, &errand.HoldOptions{Until: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}, []fault{{"until", "10000-01-01T00:00:00Z", "must be in the year 9999 at the latest"}}},
 		{mail, &errand.HoldOptions{For: 1, Until: time.Now().Add(time.Hour)}, []fault{{"for", "1ns", "must be zero if until is set"}}},
 		{mail, &errand.HoldOptions{By: long + long}, []fault{{"by", `"` + long[:100] + `"... (258 bytes)`, "must be at most 255 bytes"}}},
+		{mail, &errand.HoldOptions{Detail: strings.Repeat("n", 1001)}, []fault{{"detail", `"` + strings.Repeat("n", 100) + `"... (1001 bytes)`, "must be at most 1000 bytes"}}},
+		{mail, &errand.HoldOptions{Detail: "\x00"}, []fault{{"detail", `"\x00"`, "must be at most 1000 bytes of UTF-8 without NUL"}}},
 		{mail, &errand.HoldOptions{By: "\xff"}, []fault{{"by", `"\xff"`, "must be at most 255 bytes of UTF-8"}}},
 		{mail, &errand.HoldOptions{By: "\x00"}, []fault{{"by", `"\x00"`, "must be at most 255 bytes of UTF-8 without NUL"}}},
 	} {

@@ -136,7 +136,7 @@ func TestQueue_Why_Waiting(t *testing.T) {
 	if err := q.Pause(ctx, "default"); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.Hold(ctx, errand.Lane{Queue: "default", Kind: "note"}, &errand.HoldOptions{Reason: "modem", By: "ada", For: time.Hour}); err != nil {
+	if err := q.Hold(ctx, errand.Lane{Queue: "default", Kind: "note"}, &errand.HoldOptions{Reason: "modem", By: "ada", Detail: "no contract yet", For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.Pause(ctx, "other"); err != nil {
@@ -149,7 +149,7 @@ func TestQueue_Why_Waiting(t *testing.T) {
 		t.Errorf("%+v", paused)
 	}
 	if held.Kind != "note" || held.Reason != "modem" || held.By != "ada" || held.Until.Sub(held.Since) < time.Hour ||
-		!strings.HasPrefix(held.Text, `kind note in queue default is held for "modem" by ada since `) {
+		!strings.HasPrefix(held.Text, `kind note in queue default is held for "modem" by ada since `) || !strings.HasSuffix(held.Text, "; the note: no contract yet") {
 		t.Errorf("%+v", held)
 	}
 	if _, err := q.RunNow(ctx, errand.JobFilter{IDs: []errand.ID{second}}, nil); err != nil {
