@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -53,6 +54,9 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, of which) *form 
 	if one == nil {
 		return m
 	}
+	if cmp.Or(f.Get("of-then"), f.Get("then")) == thenRedrive {
+		m.Title = "Change and redrive"
+	}
 	m.Text, m.At = "job "+one.ID.String()+" ("+one.Kind+" in "+one.Queue+", "+string(one.State)+")", "job/"+one.ID.String()
 	was := f.Get("of-was") // as the form was when it was first shown
 	if !typed {
@@ -71,6 +75,9 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, of which) *form 
 	}
 	return m
 }
+
+// thenRedrive is the value of the field then of a change after which the job is redriven.
+const thenRedrive = "redrive"
 
 // changeable are the states in which a job that is named can be changed.
 var changeable = append(errand.BulkChange.States(), errand.Dead)
@@ -91,7 +98,11 @@ func changePage(x *request) (*content, error) {
 	if p.idle != "" {
 		return nil, &refusal{status: http.StatusConflict, text: p.idle}
 	}
-	return x.changeForm(url.Values{"id": {id.String()}}, &p.jobs[0], which{}).filled(nil, nil), nil
+	f := url.Values{"id": {id.String()}}
+	if p.jobs[0].State == errand.Dead && x.URL.Query().Get("then") == thenRedrive {
+		f.Set("then", thenRedrive)
+	}
+	return x.changeForm(f, &p.jobs[0], which{}).filled(nil, nil), nil
 }
 
 // readChange reads what is to be changed. Of one job that is only what was typed: what is as the
@@ -212,6 +223,11 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 		return p, err
 	}
 	p.text += ": " + text
+	redrive := one != nil && one.State == errand.Dead && sel.Get("then") == thenRedrive
+	if redrive {
+		p.text += ", and redrive it"
+		p.yes, p.note = "Change and redrive the job", redriveVerb.note
+	}
 	if p.docs = changeDocs(&c); one == nil {
 		return p, nil
 	}
@@ -226,7 +242,15 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 			return errand.ErrNotFound
 		}
 		out.Told = "The job is changed: " + text + "."
-		return nil
+		if !redrive {
+			return nil
+		}
+		told := out.Told
+		err = redriveVerb.do(ctx, q, p.job, out)
+		if out.Told != told {
+			out.Told = told + " " + out.Told
+		}
+		return err
 	}
 	p.again = again
 	return p, nil

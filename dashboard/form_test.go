@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/internal/kit"
 )
 
 // page returns the form of a page.
@@ -238,4 +240,40 @@ func TestChange_args(t *testing.T) {
 	if f := formOf(text); status != 200 || f.Has("args") || !strings.Contains(text, "too large for a form") {
 		t.Errorf("%d %.2000s", status, text)
 	}
+}
+
+// A dead job is changed and redriven in one: if it cannot be redriven, it is changed all the same. Of
+// a job that is done no earlier error is told as what came of it.
+func TestChange_redrive(t *testing.T) {
+	q := open(t)
+	h := admin(q)
+	o := &errand.JobOptions{Group: "g", Unique: &errand.Unique{Key: "invoice"}}
+	add(t, q, letter{}, o)
+	id := die(t, q, "g")
+	_, text := get(h, "/x/job/"+id.String())
+	says(t, text, `change?id=`+id.String()+`&then=redrive">Change and redrive</a>`)
+	other := add(t, q, letter{}, &errand.JobOptions{Unique: o.Unique})
+	change := func(priority string) url.Values {
+		t.Helper()
+		f := page(t, h, "/x/change?then=redrive&id="+id.String())
+		f.Set("priority", priority)
+		return asks(t, h, f, "priority "+priority+", and redrive it?", "It becomes ready again", ">Change and redrive the job<", ">Leave it as it is<")
+	}
+	confirm(t, h, change("7"), "Change: not done in full", "The job is changed: priority 7.", "Another job holds its unique key: it stays dead.")
+	if _, err := q.Cancel(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	confirm(t, h, change("8"), "The job is changed: priority 8. The job is ready again.")
+	if info, err := q.Job(t.Context(), id); err != nil || info.State != errand.Ready || info.Priority != 8 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if f := page(t, h, "/x/change?then=redrive&id="+id.String()); f.Has("of-then") {
+		t.Errorf("a job that lives is redriven: %v", f)
+	}
+	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
+	var over atomic.Bool
+	errand.Handle(w, func(context.Context, *errand.Job[letter]) error { over.Store(true); return nil })
+	kit.WorkUntil(q, w, over.Load)
+	_, text = get(h, "/x/job/"+id.String())
+	says(t, text, "an attempt before failed: too", "<dt>Error before</dt>")
 }

@@ -74,7 +74,7 @@ func init() {
 		{name: "search", title: "Search", read: search, takes: []string{"q"}},
 		{name: "act", title: "Action", read: act, posts: true},
 		{name: "done", title: "Action", read: done, still: true, takes: []string{"key"}},
-		{name: "change", title: "Change", in: "jobs", read: changePage, still: true, takes: []string{"id"}},
+		{name: "change", title: "Change", in: "jobs", read: changePage, still: true, takes: []string{"id", "then"}},
 		{name: "enqueue", title: "Enqueue a job", in: "jobs", read: enqueue, still: true, takes: enqueueNames},
 	} {
 		file := "front"
