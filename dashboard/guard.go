@@ -117,7 +117,7 @@ func toSlash(w http.ResponseWriter, r *http.Request) bool {
 // noPage returns the refusal of a path that has no page.
 func noPage(r *http.Request) error {
 	e := &refusal{status: http.StatusNotFound, text: "There is no such page.",
-		remedy: `If this is where the dashboard should begin, its path has to end in "/", in the program too: mux.Handle("/errand/", ...).`}
+		remedy: `Check the address: the first page has links to all others. If the dashboard itself should be here, its path has to end in "/".`}
 	if p := strings.TrimSuffix(r.Pattern, "{$}"); p != "" && !strings.HasSuffix(p, "/") && !strings.HasSuffix(p, "...}") {
 		e.text = "The dashboard is not mounted as it should be."
 		e.remedy = `Its path has to end in "/", in the program: mux.Handle(` + strconv.Quote(p+"/") + `, ...).`

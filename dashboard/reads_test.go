@@ -283,7 +283,7 @@ func TestJobs_partial(t *testing.T) {
 		h := as(q, role)
 		_, text := get(h, "/jobs?error=none")
 		next := toNext.FindStringSubmatch(text)
-		if next == nil || !strings.Contains(text, looked+" jobs were looked at one by one: there is no faster way to find those of this choice.") || !strings.Contains(text, "None of those looked at matches.") {
+		if next == nil || !strings.Contains(text, "This choice is slow to search: "+looked+" jobs were looked at for this page.") || !strings.Contains(text, "None of those looked at matches.") {
 			t.Fatal(text)
 		}
 		if _, text = get(h, "/jobs"+html.UnescapeString(next[1])); !strings.Contains(text, "There are no more.") || toNext.MatchString(text) {
