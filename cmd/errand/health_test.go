@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	queue "github.com/errandq/errand"
@@ -24,12 +26,22 @@ func TestHealthOf(t *testing.T) {
 		if known := h.Ready != nil; known == readOnly || known && !*h.Ready || (h.Unknown == "") == readOnly || !h.Live || len(h.Reasons) > 0 {
 			t.Errorf("read-only %v: %+v", readOnly, h)
 		}
+		want := `{"live":true,"ready":true}`
+		if readOnly {
+			want = `{"live":true,"unknown":"the file is only read here"}`
+		}
+		if b, err := json.Marshal(h); err != nil || string(b) != want {
+			t.Errorf("read-only %v: %s, %v", readOnly, b, err)
+		}
 		if err := q.Close(); err != nil {
 			t.Fatal(err)
 		}
 		h = healthOf(t.Context(), q)
 		if h.Live || h.Ready == nil || *h.Ready || len(h.Reasons) != 1 || h.Reasons[0].Code != queue.HealthClosed {
 			t.Errorf("read-only %v, closed: %+v", readOnly, h)
+		}
+		if b, err := json.Marshal(h); err != nil || !strings.HasPrefix(string(b), `{"live":false,"ready":false,"reasons":[{"code":"closed",`) {
+			t.Errorf("read-only %v, closed: %s, %v", readOnly, b, err)
 		}
 		if _, err := lanes(t.Context(), q); !errors.Is(err, queue.ErrClosed) {
 			t.Errorf("read-only %v, closed: %v, want ErrClosed", readOnly, err)

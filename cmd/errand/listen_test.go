@@ -140,6 +140,38 @@ func TestListen_SNS(t *testing.T) {
 	l.end(t)
 }
 
+// What is written of requests is fixed, byte for byte: programs read it.
+func TestListen_JSON(t *testing.T) {
+	secret, confirms := webhook.NewSecret(), receiver(t)
+	l := listen(t, secret.Reveal(), "--secret-file", "-", "--json", "--body", "--confirm")
+	body := `{"Type":"SubscriptionConfirmation","Subject":"a<b","SubscribeURL":"` + confirms + `"}`
+	full := signedHeaders(t, secret, time.Now(), body)
+	for name, value := range map[string]string{
+		webhook.HeaderAttempt: "2", webhook.HeaderEndpoint: "ada", "X-Amz-Sns-Message-Type": "SubscriptionConfirmation",
+		"X-Amz-Sns-Topic-Arn": "topic", "X-Amz-Sns-Subscription-Arn": "subscription", "X-Amz-Sns-Message-Id": "message",
+	} {
+		full[name] = value
+	}
+	for _, c := range []struct {
+		body    string
+		headers map[string]string
+		want    string
+	}{
+		{body, full, `{"at":"<time>Z","id":"msg_1","attempt":"2","endpoint":"ada","path":"/in","verified":true,"status":200,"bytes":0,` +
+			`"sns_type":"SubscriptionConfirmation","sns_topic":"topic","sns_subscription":"subscription","sns_message_id":"message","sns_subject":"a\u003cb",` +
+			`"subscribe_url":"http://127.0.0.1:<port>/","confirmed":"ok",` +
+			`"body":"{\"Type\":\"SubscriptionConfirmation\",\"Subject\":\"a\u003cb\",\"SubscribeURL\":\"http://127.0.0.1:<port>/\"}"}`},
+		{"", map[string]string{"X-Amz-Sns-Message-Type": "Notification", "X-Amz-Sns-Rawdelivery": "true"}, `{"at":"<time>Z","path":"/in","verified":false,` +
+			`"why":"headers missing or malformed: no webhook-id","status":400,"bytes":0,"sns_type":"Notification","sns_raw":true,"body":""}`},
+	} {
+		post(t, l.url+"in", c.body, c.headers)
+		if got := constant(l.next(t), new([]string)); got != c.want {
+			t.Errorf("got\n%s\nwant\n%s", got, c.want)
+		}
+	}
+	l.end(t)
+}
+
 func TestListen_BadUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		`--status "99": must be between 200 and 599`: {"--status", "200,99"},

@@ -443,6 +443,16 @@ func TestWork_untilEmpty_putOff(t *testing.T) {
 		r.PutOff == nil || r.PutOff.N != 3 || r.PutOff.Error != "exit status 69: no route" || r.PutOff.Until.IsZero() {
 		t.Errorf("status %d: %s%s", status, out, errs)
 	}
+	if want := `
+  "put_off": {
+    "n": 3,
+    "until": "<time>Z",
+    "error": "exit status 69: no route"
+  }
+}
+`; !strings.HasSuffix(constant(out, new([]string)), want) {
+		t.Errorf("got\n%s\nwant%s", out, want)
+	}
 	status, _, errs = work()
 	if want := regexp.MustCompile(`attempts, 7 done; 3 waiting, 0 dead
 errand: put off: 3 jobs that cannot reach the other side, the first until 20.*: exit status 69: no route\n$`); status != statusHeld || !want.MatchString(errs) {
