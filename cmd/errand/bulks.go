@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -201,7 +200,6 @@ have done stays done. The exit status is 1 if a named bulk job is not there.`,
 				}
 				d, err = cancelEach(ctx, q, ids)
 				d.left += left
-				d.json = cmp.Or(d.json, any(map[string]any{"jobs": []resultJSON{}}))
 				return err
 			})
 			return findings(d.left > 0, t.inPart(ctx, d.n, d.json, d.text, err))

@@ -168,21 +168,18 @@ or wants --yes. The exit status is 1 if a job is not there.`,
 	})
 }
 
-// resultJSON is what became of a job.
-type resultJSON struct {
-	ID     string `json:"id"`
-	Result string `json:"result"`
-}
-
 // cancelEach cancels the jobs that are named, and says of each what it is now.
 func cancelEach(ctx context.Context, q *queue.Queue, ids []queue.ID) (done, error) {
-	var d done
-	all := []resultJSON{}
-	d.text = func(p *printer) {
-		for _, r := range all {
-			p.printf("%s: %s\n", r.ID, r.Result)
-		}
+	type became struct {
+		ID     queue.ID `json:"id"`
+		Result string   `json:"result"`
 	}
+	all := map[string][]became{"jobs": {}}
+	d := done{json: all, text: func(p *printer) {
+		for _, r := range all["jobs"] {
+			p.printf("%v: %s\n", r.ID, r.Result)
+		}
+	}}
 	for _, id := range ids {
 		state, err := q.Cancel(ctx, id)
 		result := string(state)
@@ -195,8 +192,8 @@ func cancelEach(ctx context.Context, q *queue.Queue, ids []queue.ID) (done, erro
 		case state == queue.Running:
 			result = "asked to stop"
 		}
-		all = append(all, resultJSON{id.String(), result})
-		d.n, d.json = len(all), map[string][]resultJSON{"jobs": all}
+		all["jobs"] = append(all["jobs"], became{id, result})
+		d.n++
 	}
 	return d, nil
 }

@@ -7,8 +7,8 @@ import (
 	queue "github.com/errandq/errand"
 )
 
-// healthJSON is how a queue is, as far as can be told by looking.
-type healthJSON struct {
+// healthSeen is a [queue.Health] as far as it can be told by looking.
+type healthSeen struct {
 	Live bool `json:"live"`
 	// Ready is left out if it is not known.
 	Ready   *bool                `json:"ready,omitempty"`
@@ -21,9 +21,9 @@ const notTried = "the file is only read here"
 
 // healthOf returns the health of a queue that is open for reading alone, of which one
 // reason is just that.
-func healthOf(ctx context.Context, q *queue.Queue) healthJSON {
+func healthOf(ctx context.Context, q *queue.Queue) healthSeen {
 	h := q.Health(ctx, nil)
-	out := healthJSON{Live: h.Live, Ready: &h.Ready}
+	out := healthSeen{Live: h.Live, Ready: &h.Ready}
 	for _, r := range h.Reasons {
 		if r.Code == queue.HealthReadOnly {
 			out.Ready, out.Unknown = nil, notTried
@@ -35,7 +35,7 @@ func healthOf(ctx context.Context, q *queue.Queue) healthJSON {
 }
 
 // printHealth writes what is wrong, if something is.
-func (t *tool) printHealth(p *printer, h *healthJSON) {
+func (t *tool) printHealth(p *printer, h *healthSeen) {
 	ready := "not known: " + h.Unknown
 	if h.Ready != nil {
 		ready = yesNo(*h.Ready)

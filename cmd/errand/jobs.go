@@ -119,7 +119,7 @@ func (t *tool) showJob(cmd *cobra.Command, args []string, preset string,
 	var info queue.JobInfo
 	var more struct {
 		retries
-		Message *messageJSON `json:"message,omitempty"`
+		Message *shownMessage `json:"message,omitempty"`
 	}
 	r := &more.retries
 	err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {

@@ -7,17 +7,17 @@ import (
 	"time"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 )
 
-// laneJSON is the jobs of a kind in a queue.
-type laneJSON struct {
-	Queue string `json:"queue"`
-	Kind  string `json:"kind"`
-	countsJSON
+// laneState is how the jobs of a kind in a queue are: less than [queue.LaneStats], and how long they wait.
+type laneState struct {
+	queue.Lane
+	stateCounts
 	Bytes int64 `json:"bytes"` // of the args and headers of those that have not ended
-	// OldestDue is when the ready job that waits longest was due, and Waits since when.
+	// OldestDue is when the ready job that waits longest was due, and Waits how long ago that was.
 	OldestDue   time.Time         `json:"oldest_due,omitzero"`
-	Waits       float64           `json:"waits_s,omitempty"`
+	Waits       seconds.Duration  `json:"waits_s,omitempty"`
 	LastSuccess time.Time         `json:"last_success,omitzero"`
 	LastFailure queue.LastFailure `json:"last_failure,omitzero"`
 	Held        []string          `json:"held,omitempty"` // the reasons of the holds in force
@@ -25,26 +25,26 @@ type laneJSON struct {
 }
 
 // lanes returns the lanes that have or had jobs, sorted.
-func lanes(ctx context.Context, q *queue.Queue) ([]laneJSON, error) {
+func lanes(ctx context.Context, q *queue.Queue) ([]laneState, error) {
 	stats, err := q.Stats(ctx)
-	now, all := q.Clock().Now, []laneJSON{}
+	now, all := q.Clock().Now, []laneState{}
 	for i := range stats {
 		all = append(all, laneOf(&stats[i], now))
 	}
 	return all, err
 }
 
-func laneOf(s *queue.LaneStats, now time.Time) laneJSON {
-	l := laneJSON{
-		Queue: s.Queue, Kind: s.Kind,
-		countsJSON: countsJSON{
+func laneOf(s *queue.LaneStats, now time.Time) laneState {
+	l := laneState{
+		Lane: queue.Lane{Queue: s.Queue, Kind: s.Kind},
+		stateCounts: stateCounts{
 			Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled,
 			Expired: s.Expired, Dead: s.Dead, Blocked: s.Blocked,
 		},
 		Bytes: s.Bytes, OldestDue: s.OldestDue, LastSuccess: s.LastSuccess, LastFailure: s.LastFailure, Rate: s.Rate,
 	}
 	if !l.OldestDue.IsZero() {
-		l.Waits = max(now.Sub(s.OldestDue), 0).Seconds()
+		l.Waits = seconds.Duration(max(now.Sub(s.OldestDue), 0))
 	}
 	for i := range s.Holds {
 		l.Held = append(l.Held, s.Holds[i].Reason)
@@ -52,15 +52,15 @@ func laneOf(s *queue.LaneStats, now time.Time) laneJSON {
 	return l
 }
 
-func (t *tool) printLanes(p *printer, all []laneJSON) {
+func (t *tool) printLanes(p *printer, all []laneState) {
 	if len(all) == 0 {
 		p.printf("no jobs\n")
 		return
 	}
 	list := table{head: []string{"QUEUE", "KIND", " SCHEDULED", " READY", " RUNNING", " DONE", " CANCELLED", " DEAD"}}
 	// Most queues have no groups, and no jobs that expire.
-	groups := slices.ContainsFunc(all, func(l laneJSON) bool { return l.Blocked > 0 })
-	windows := slices.ContainsFunc(all, func(l laneJSON) bool { return l.Expired > 0 })
+	groups := slices.ContainsFunc(all, func(l laneState) bool { return l.Blocked > 0 })
+	windows := slices.ContainsFunc(all, func(l laneState) bool { return l.Expired > 0 })
 	if windows {
 		list.head = append(list.head, " EXPIRED")
 	}
@@ -87,7 +87,7 @@ func (t *tool) printLanes(p *printer, all []laneJSON) {
 }
 
 // printTimes writes how fast the jobs of lanes go, how long they wait, and what became of the last ones.
-func (t *tool) printTimes(p *printer, all []laneJSON) {
+func (t *tool) printTimes(p *printer, all []laneState) {
 	if len(all) == 0 {
 		return
 	}
@@ -101,7 +101,7 @@ func (t *tool) printTimes(p *printer, all []laneJSON) {
 			held = text(strings.Join(l.Held, ", ")).in(yellow)
 		}
 		if !l.OldestDue.IsZero() {
-			waits = lasting(time.Duration(l.Waits * float64(time.Second)))
+			waits = lasting(time.Duration(l.Waits))
 		}
 		list.add(text(l.Queue), text(l.Kind), number(l.Bytes),
 			text(rateText(l.Rate, func(r *queue.Rate) float64 { return r.Done })), text(rateText(l.Rate, func(r *queue.Rate) float64 { return r.Failed })), text(waits), held, text(when(l.LastSuccess)), text(when(l.LastFailure.At)),

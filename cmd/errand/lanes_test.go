@@ -41,7 +41,7 @@ func TestLaneOf_JSON(t *testing.T) {
 func TestPrintTimes_harmless(t *testing.T) {
 	var b bytes.Buffer
 	p := printer{w: &b}
-	newTool(nil, &b, &b).printTimes(&p, []laneJSON{{Queue: evil, Kind: evil, Held: []string{evil}, LastFailure: queue.LastFailure{At: time.Now(), Error: evil}}})
+	newTool(nil, &b, &b).printTimes(&p, []laneState{{Lane: queue.Lane{Queue: evil, Kind: evil}, Held: []string{evil}, LastFailure: queue.LastFailure{At: time.Now(), Error: evil}}})
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 	if len(lines) != 2 || !isSafe(strings.Join(lines, "")) || !strings.HasSuffix(lines[1], safe(evil)) {
 		t.Errorf("%d lines: %q", len(lines), b.String())

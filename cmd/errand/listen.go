@@ -152,8 +152,8 @@ func (l *listener) print(v any, line string) {
 	}
 }
 
-// receivedJSON is a request that came.
-type receivedJSON struct {
+// received is a request that came.
+type received struct {
 	At       time.Time `json:"at"`
 	ID       string    `json:"id,omitempty"`
 	Attempt  string    `json:"attempt,omitempty"`
@@ -163,13 +163,23 @@ type receivedJSON struct {
 	Why      string    `json:"why,omitempty"` // it is not verified
 	Status   int       `json:"status"`
 	Bytes    int       `json:"bytes"`
-	snsJSON
+	// Of a request in the form of Amazon SNS, one with a Type. Confirmed is what came of the visit
+	// to SubscribeURL.
+	Type         string `json:"sns_type,omitempty"`
+	Topic        string `json:"sns_topic,omitempty"`
+	Subscription string `json:"sns_subscription,omitempty"`
+	Message      string `json:"sns_message_id,omitempty"`
+	Raw          bool   `json:"sns_raw,omitempty"`
+	Subject      string `json:"sns_subject,omitempty"`
+	SubscribeURL string `json:"subscribe_url,omitempty"`
+	Confirmed    string `json:"confirmed,omitempty"`
+
 	Body *string `json:"body,omitempty"`
 }
 
 // ServeHTTP receives a webhook.
 func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	got := receivedJSON{At: time.Now().UTC(), ID: r.Header.Get(webhook.HeaderID), Path: r.URL.Path}
+	got := received{At: time.Now().UTC(), ID: r.Header.Get(webhook.HeaderID), Path: r.URL.Path}
 	got.Attempt, got.Endpoint = r.Header.Get(webhook.HeaderAttempt), r.Header.Get(webhook.HeaderEndpoint)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, webhook.MaxBody))
 	got.Bytes = len(body)
@@ -178,7 +188,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		got.Body = &text
 	}
 	got.Verified, got.Why = l.verify(r, body, err)
-	got.snsJSON = snsOf(r.Header, body)
+	got.readSNS(r.Header, body)
 	got.Status = l.answer(&got)
 	if l.delay > 0 {
 		wait := time.NewTimer(l.delay)
@@ -226,7 +236,7 @@ func (l *listener) verify(r *http.Request, body []byte, read error) (bool, strin
 }
 
 // answer returns the status for a request.
-func (l *listener) answer(got *receivedJSON) int {
+func (l *listener) answer(got *received) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -241,7 +251,7 @@ func (l *listener) answer(got *receivedJSON) int {
 }
 
 // line returns a request as text.
-func (got *receivedJSON) line() string {
+func (got *received) line() string {
 	parts := []string{when(got.At), orDash(got.ID), "attempt " + orDash(got.Attempt)}
 	switch {
 	case got.Why != "":

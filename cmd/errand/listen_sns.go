@@ -10,48 +10,33 @@ import (
 	"time"
 )
 
-// snsJSON is what a request in the form of Amazon SNS says.
-type snsJSON struct {
-	Type         string `json:"sns_type,omitempty"`
-	Topic        string `json:"sns_topic,omitempty"`
-	Subscription string `json:"sns_subscription,omitempty"`
-	Message      string `json:"sns_message_id,omitempty"`
-	Raw          bool   `json:"sns_raw,omitempty"`
-	Subject      string `json:"sns_subject,omitempty"`
-	SubscribeURL string `json:"subscribe_url,omitempty"`
-	Confirmed    string `json:"confirmed,omitempty"` // what came of the visit to that
-}
-
-// snsOf returns the zero value for a request of another form.
-func snsOf(h http.Header, body []byte) snsJSON {
-	s := snsJSON{
-		Type: h.Get("X-Amz-Sns-Message-Type"), Topic: h.Get("X-Amz-Sns-Topic-Arn"), Subscription: h.Get("X-Amz-Sns-Subscription-Arn"),
-		Message: h.Get("X-Amz-Sns-Message-Id"), Raw: h.Get("X-Amz-Sns-Rawdelivery") == "true",
+// readSNS reads what a request says if it is in the form of Amazon SNS.
+func (got *received) readSNS(h http.Header, body []byte) {
+	if got.Type = h.Get("X-Amz-Sns-Message-Type"); got.Type == "" {
+		return
 	}
-	if s.Type == "" {
-		return snsJSON{}
-	}
+	got.Topic, got.Subscription = h.Get("X-Amz-Sns-Topic-Arn"), h.Get("X-Amz-Sns-Subscription-Arn")
+	got.Message, got.Raw = h.Get("X-Amz-Sns-Message-Id"), h.Get("X-Amz-Sns-Rawdelivery") == "true"
 	var envelope struct{ Type, Subject, SubscribeURL string }
-	if !s.Raw && json.Unmarshal(body, &envelope) == nil {
-		s.Subject, s.SubscribeURL = envelope.Subject, envelope.SubscribeURL
+	if !got.Raw && json.Unmarshal(body, &envelope) == nil {
+		got.Subject, got.SubscribeURL = envelope.Subject, envelope.SubscribeURL
 	}
-	return s
 }
 
-// words are those of a line.
-func (s *snsJSON) words() []string {
-	out := []string{s.Type + " of " + orDash(s.Topic)}
-	if s.Raw {
+// words are those of a line about a request in the form of Amazon SNS.
+func (got *received) words() []string {
+	out := []string{got.Type + " of " + orDash(got.Topic)}
+	if got.Raw {
 		out = append(out, "raw")
 	}
-	if s.Subject != "" {
-		out = append(out, "subject "+s.Subject)
+	if got.Subject != "" {
+		out = append(out, "subject "+got.Subject)
 	}
-	if s.SubscribeURL != "" {
-		out = append(out, "confirmed by "+s.SubscribeURL)
+	if got.SubscribeURL != "" {
+		out = append(out, "confirmed by "+got.SubscribeURL)
 	}
-	if s.Confirmed != "" {
-		out = append(out, "visited: "+s.Confirmed)
+	if got.Confirmed != "" {
+		out = append(out, "visited: "+got.Confirmed)
 	}
 	return out
 }
@@ -59,16 +44,15 @@ func (s *snsJSON) words() []string {
 const typeConfirmation = "SubscriptionConfirmation"
 
 // visit visits the URL that confirms a subscription.
-func (got *receivedJSON) visit(ctx context.Context) {
-	s := &got.snsJSON
-	if s.Type != typeConfirmation {
+func (got *received) visit(ctx context.Context) {
+	if got.Type != typeConfirmation {
 		return
 	}
-	if err := get(ctx, s.SubscribeURL); err != nil {
-		s.Confirmed = err.Error()
+	if err := get(ctx, got.SubscribeURL); err != nil {
+		got.Confirmed = err.Error()
 		return
 	}
-	s.Confirmed = "ok"
+	got.Confirmed = "ok"
 }
 
 // get makes a request, and returns an error for a status that is not 2xx.

@@ -119,9 +119,9 @@ func TestListen_SNS(t *testing.T) {
 		{right, "ok"}, {confirms.URL + "/?Token=t2", "status 403"}, {"file:///etc/passwd", "SubscribeURL is no URL of http or https"},
 	} {
 		post(t, l.url, body(c.url), headers)
-		var got receivedJSON
+		var got received
 		if err := json.Unmarshal([]byte(l.next(t)), &got); err != nil || got.Confirmed != c.want || got.SubscribeURL != c.url {
-			t.Errorf("%v: %+v, want %q", err, got.snsJSON, c.want)
+			t.Errorf("%v: %+v, want %q", err, got, c.want)
 		}
 	}
 	post(t, l.url, "text", map[string]string{"x-amz-sns-message-type": "Notification", "x-amz-sns-rawdelivery": "true"})

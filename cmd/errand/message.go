@@ -13,8 +13,8 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// messageJSON is the message of a delivery.
-type messageJSON struct {
+// shownMessage is the message of a delivery.
+type shownMessage struct {
 	ID          string    `json:"id"`
 	PublishedAt time.Time `json:"published_at"`
 	// About is all that is kept of the message beside its body, such as its attributes.
@@ -25,7 +25,7 @@ type messageJSON struct {
 }
 
 // messageOf returns the message that a job delivers, nil if it delivers none.
-func messageOf(ctx context.Context, q *queue.Queue, job *queue.JobInfo) (*messageJSON, error) {
+func messageOf(ctx context.Context, q *queue.Queue, job *queue.JobInfo) (*shownMessage, error) {
 	for _, tag := range job.Tags {
 		id, ok := strings.CutPrefix(tag, storage.MessageTag(""))
 		if !ok {
@@ -42,7 +42,7 @@ func messageOf(ctx context.Context, q *queue.Queue, job *queue.JobInfo) (*messag
 		if err != nil {
 			return nil, err
 		}
-		shown := &messageJSON{ID: m.ID, PublishedAt: m.PublishedAt.UTC(), About: m.Attributes}
+		shown := &shownMessage{ID: m.ID, PublishedAt: m.PublishedAt.UTC(), About: m.Attributes}
 		if body := string(m.Body); utf8.ValidString(body) {
 			shown.Body = &body
 		} else {
@@ -54,7 +54,7 @@ func messageOf(ctx context.Context, q *queue.Queue, job *queue.JobInfo) (*messag
 }
 
 // print writes the message below its job.
-func (m *messageJSON) print(p *printer) {
+func (m *shownMessage) print(p *printer) {
 	if m == nil {
 		return
 	}

@@ -42,7 +42,7 @@ quick however many jobs there are.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list struct {
-				Lanes []laneJSON        `json:"lanes"`
+				Lanes []laneState       `json:"lanes"`
 				Holds []queue.HoldState `json:"holds"`
 
 				Settings []setting `json:"settings"`

@@ -12,20 +12,20 @@ import (
 	queue "github.com/errandq/errand"
 )
 
-// statusJSON is how a queue is at a moment.
-type statusJSON struct {
+// snapshot is how a queue is at a moment.
+type snapshot struct {
 	At      time.Time          `json:"at"` // on the queue's clock
-	Jobs    countsJSON         `json:"jobs"`
-	Lanes   []laneJSON         `json:"lanes"`
+	Jobs    stateCounts        `json:"jobs"`
+	Lanes   []laneState        `json:"lanes"`
 	Holds   []queue.HoldState  `json:"holds"`
 	Workers []queue.WorkerInfo `json:"workers"`
 	Causes  []queue.Cause      `json:"causes"` // the most frequent ones
-	Health  healthJSON         `json:"health"`
+	Health  healthSeen         `json:"health"`
 	History []queue.Period     `json:"history,omitzero"`
 }
 
-// countsJSON is how many jobs are in each state.
-type countsJSON struct {
+// stateCounts is how many jobs are in each state.
+type stateCounts struct {
 	Scheduled int64 `json:"scheduled"`
 	Ready     int64 `json:"ready"`
 	Running   int64 `json:"running"`
@@ -36,7 +36,7 @@ type countsJSON struct {
 	Blocked   int64 `json:"blocked,omitempty"`
 }
 
-func (n *countsJSON) add(l *countsJSON) {
+func (n *stateCounts) add(l *stateCounts) {
 	n.Scheduled += l.Scheduled
 	n.Ready += l.Ready
 	n.Running += l.Running
@@ -51,7 +51,7 @@ func (n *countsJSON) add(l *countsJSON) {
 const mostCauses = 5
 
 // statusOf looks at a queue.
-func statusOf(ctx context.Context, q *queue.Queue) (s statusJSON, err error) {
+func statusOf(ctx context.Context, q *queue.Queue) (s snapshot, err error) {
 	var errs [4]error
 	s.At = q.Clock().Now.UTC()
 	s.Lanes, errs[0] = lanes(ctx, q)
@@ -61,7 +61,7 @@ func statusOf(ctx context.Context, q *queue.Queue) (s statusJSON, err error) {
 	s.Causes, errs[3] = causes(ctx, q, &queue.CauseOptions{Limit: mostCauses})
 	s.Health = healthOf(ctx, q)
 	for i := range s.Lanes {
-		s.Jobs.add(&s.Lanes[i].countsJSON)
+		s.Jobs.add(&s.Lanes[i].stateCounts)
 	}
 	return s, errors.Join(errs[:]...)
 }
@@ -89,7 +89,7 @@ days, else by six hours; a file keeps a day by five minutes and seven days by ho
 			if err := checkAgo(ago); err != nil {
 				return err
 			}
-			var s statusJSON
+			var s snapshot
 			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
 				if s, err = statusOf(cmd.Context(), q); err == nil {
 					s.History, err = historyOf(cmd.Context(), q, ago)
@@ -119,7 +119,7 @@ days, else by six hours; a file keeps a day by five minutes and seven days by ho
 	return cmd
 }
 
-func (t *tool) printTotal(p *printer, n *countsJSON) {
+func (t *tool) printTotal(p *printer, n *stateCounts) {
 	p.printf("%d ready, %d running, %d scheduled, %d dead", n.Ready, n.Running, n.Scheduled, n.Dead)
 	if n.Blocked > 0 {
 		p.printf(", %d blocked", n.Blocked)

@@ -8,18 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	queue "github.com/errandq/errand"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/topic/filter"
 )
-
-// publishedJSON is what has become of a message.
-type publishedJSON struct {
-	ID            string   `json:"id"`
-	Duplicate     bool     `json:"duplicate,omitempty"`
-	Subscriptions []string `json:"subscriptions"`
-	Jobs          []string `json:"jobs"`
-	FanOut        bool     `json:"fan_out,omitempty"`
-}
 
 func publishCommand(t *tool) *cobra.Command {
 	var m topic.Message
@@ -51,11 +43,19 @@ an ordered topic its --dedup-id, is not published again; that is no error.`,
 			if err != nil {
 				return err
 			}
-			out := publishedJSON{ID: done.ID, Duplicate: done.Duplicate, Subscriptions: append([]string{}, done.Subscriptions...), Jobs: []string{}, FanOut: done.FanOut}
+			jobs := []queue.ID{} // of which no more is told, as all are new
 			for _, j := range done.Jobs {
-				out.Jobs = append(out.Jobs, j.ID.String())
+				jobs = append(jobs, j.ID)
 			}
-			return t.show(out, func(p *printer) { p.printf("%s: %s\n", safe(out.ID), out.text()) })
+			return t.show(struct {
+				ID            string     `json:"id"`
+				Duplicate     bool       `json:"duplicate,omitempty"`
+				Subscriptions []string   `json:"subscriptions"`
+				Jobs          []queue.ID `json:"jobs"`
+				FanOut        bool       `json:"fan_out,omitempty"`
+			}{done.ID, done.Duplicate, append([]string{}, done.Subscriptions...), jobs, done.FanOut}, func(p *printer) {
+				p.printf("%s: %s\n", safe(done.ID), publishedText(&done))
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -73,8 +73,8 @@ an ordered topic its --dedup-id, is not published again; that is no error.`,
 	return cmd
 }
 
-// text says what has become of a message.
-func (p *publishedJSON) text() string {
+// publishedText says what has become of a message.
+func publishedText(p *topic.Published) string {
 	switch n := len(p.Subscriptions); {
 	case p.Duplicate:
 		return "was published before"

@@ -29,11 +29,18 @@ func refuse(t *testing.T, all []refusal) {
 	}
 }
 
+// published is what the command says of a message.
+type published struct {
+	ID                  string
+	Duplicate           bool
+	Subscriptions, Jobs []string
+}
+
 // What a delivery sends is shown with its job, and its tags find it.
 func TestTopics_deliveryShown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.db")
 	shop(t, path, receiver(t))
-	var done publishedJSON
+	var done published
 	out := succeed(t, "topics", "publish", path, "invoice.paid", "--body", "a < b", "--attribute", "country=FI", "--tag", "tenant:ada", "--json")
 	if err := json.Unmarshal([]byte(out), &done); err != nil || len(done.Jobs) == 0 {
 		t.Fatalf("%v: %s", err, out)
@@ -42,7 +49,7 @@ func TestTopics_deliveryShown(t *testing.T) {
 		t.Errorf("by the tag: %s", got)
 	}
 	var job struct {
-		Message messageJSON `json:"message"`
+		Message shownMessage `json:"message"`
 	}
 	out = succeed(t, "jobs", "show", path, done.Jobs[0], "--json")
 	if err := json.Unmarshal([]byte(out), &job); err != nil || job.Message.ID != done.ID || job.Message.Body == nil || *job.Message.Body != "a < b" || !strings.Contains(string(job.Message.About), `"FI"`) {
@@ -155,7 +162,7 @@ orders        yes      -                     0  -
 func TestTopics_Publish(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.db")
 	shop(t, path, receiver(t))
-	publish := func(in string, args ...string) (p publishedJSON) {
+	publish := func(in string, args ...string) (p published) {
 		t.Helper()
 		status, out, errs := errand(t, in, append([]string{"topics", "publish", path, "invoice.paid", "--json"}, args...)...)
 		if err := json.Unmarshal([]byte(out), &p); err != nil || status != 0 {

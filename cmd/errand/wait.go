@@ -62,7 +62,11 @@ nothing is said of the jobs.`,
 			if err != nil {
 				return err
 			}
-			if err := t.show(w.result(), w.print(t)); err != nil || w.status() == 0 {
+			out := struct {
+				queue.JobPage
+				NotFound []queue.ID `json:"not_found,omitempty"`
+			}{w.page(), w.gone}
+			if err := t.show(out, w.print(t)); err != nil || w.status() == 0 {
 				return err
 			}
 			return &statusError{status: w.status()}
@@ -80,12 +84,6 @@ type waiting struct {
 	// found are the jobs as they were last seen. One that has ended is not looked at again.
 	found map[queue.ID]queue.JobInfo
 	gone  []queue.ID
-}
-
-// waitedJSON is what errand jobs wait says.
-type waitedJSON struct {
-	Jobs     []queue.JobInfo `json:"jobs"` // in the order in which they were named
-	NotFound []queue.ID      `json:"not_found,omitempty"`
 }
 
 // wait looks at the jobs until all have ended, or for the timeout. The pause between two looks is a
@@ -174,8 +172,9 @@ func (w *waiting) status() int {
 	return worst[is]
 }
 
-func (w *waiting) result() waitedJSON {
-	out := waitedJSON{Jobs: []queue.JobInfo{}, NotFound: w.gone}
+// page returns the jobs in the order in which they were named.
+func (w *waiting) page() queue.JobPage {
+	out := queue.JobPage{Jobs: []queue.JobInfo{}}
 	told := map[queue.ID]bool{}
 	for _, id := range w.ids {
 		if j, ok := w.found[id]; ok && !told[id] {
@@ -189,7 +188,7 @@ func (w *waiting) result() waitedJSON {
 // print returns what writes the jobs as a table.
 func (w *waiting) print(t *tool) func(p *printer) {
 	return func(p *printer) {
-		if page := (queue.JobPage{Jobs: w.result().Jobs}); len(page.Jobs) > 0 {
+		if page := w.page(); len(page.Jobs) > 0 {
 			t.printJobs(p, &page)
 		}
 		p.printIDs("not there", w.gone)

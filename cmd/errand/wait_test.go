@@ -51,7 +51,10 @@ func TestWait_statuses(t *testing.T) {
 			}
 		}
 		_, out, _ = errand(t, "", append(args, "--json")...)
-		var got waitedJSON
+		var got struct {
+			queue.JobPage
+			NotFound []queue.ID `json:"not_found"`
+		}
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,7 @@ object on a line.`,
 func (t *tool) watch(ctx context.Context, q *queue.Queue, every time.Duration, count int) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var before statusJSON
+	var before snapshot
 	for n := 1; ; n++ {
 		now, err := statusOf(ctx, q)
 		switch {
@@ -71,7 +71,7 @@ func (t *tool) watch(ctx context.Context, q *queue.Queue, every time.Duration, c
 }
 
 // picture shows a status, and what has changed since the one before.
-func (t *tool) picture(now, before *statusJSON) error {
+func (t *tool) picture(now, before *snapshot) error {
 	if t.json {
 		return writeJSON(t.out, now, false)
 	}
@@ -98,14 +98,14 @@ func (t *tool) picture(now, before *statusJSON) error {
 }
 
 // printRates writes the lanes, with the change of each number a second.
-func (t *tool) printRates(p *printer, now, before *statusJSON) {
-	past := map[queue.Lane]*laneJSON{}
+func (t *tool) printRates(p *printer, now, before *snapshot) {
+	past := map[queue.Lane]*laneState{}
 	for i := range before.Lanes {
 		l := &before.Lanes[i]
-		past[queue.Lane{Queue: l.Queue, Kind: l.Kind}] = l
+		past[l.Lane] = l
 	}
 	seconds := now.At.Sub(before.At).Seconds()
-	change := func(now int64, was func(l *laneJSON) int64, l *laneJSON) cell {
+	change := func(now int64, was func(l *laneState) int64, l *laneState) cell {
 		switch {
 		case before.At.IsZero() || l == nil || seconds <= 0 || now == was(l):
 			return number(now)
@@ -115,13 +115,13 @@ func (t *tool) printRates(p *printer, now, before *statusJSON) {
 	list := table{head: []string{"QUEUE", "KIND", " SCHEDULED", " READY", " RUNNING", " DONE", " DEAD"}}
 	for i := range now.Lanes {
 		l := &now.Lanes[i]
-		was := past[queue.Lane{Queue: l.Queue, Kind: l.Kind}]
+		was := past[l.Lane]
 		list.add(text(l.Queue), text(l.Kind),
-			change(l.Scheduled, func(l *laneJSON) int64 { return l.Scheduled }, was),
-			change(l.Ready, func(l *laneJSON) int64 { return l.Ready }, was),
-			change(l.Running, func(l *laneJSON) int64 { return l.Running }, was),
-			change(l.Done, func(l *laneJSON) int64 { return l.Done }, was),
-			change(l.Dead, func(l *laneJSON) int64 { return l.Dead }, was))
+			change(l.Scheduled, func(l *laneState) int64 { return l.Scheduled }, was),
+			change(l.Ready, func(l *laneState) int64 { return l.Ready }, was),
+			change(l.Running, func(l *laneState) int64 { return l.Running }, was),
+			change(l.Done, func(l *laneState) int64 { return l.Done }, was),
+			change(l.Dead, func(l *laneState) int64 { return l.Dead }, was))
 	}
 	list.print(p, t.out)
 }

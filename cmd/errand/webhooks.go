@@ -97,16 +97,16 @@ func endpointsOf(ctx context.Context, q *queue.Queue) (ids []string, err error) 
 	return ids, err
 }
 
-// endpointJSON is an endpoint with its deliveries.
-type endpointJSON struct {
+// shownEndpoint is an endpoint with its deliveries.
+type shownEndpoint struct {
 	webhook.Endpoint
-	Waiting int64        `json:"waiting"` // deliveries that have not ended
-	Dead    int64        `json:"dead"`
-	Secrets []secretJSON `json:"secrets,omitempty"`
+	Waiting int64         `json:"waiting"` // deliveries that have not ended
+	Dead    int64         `json:"dead"`
+	Secrets []shownSecret `json:"secrets,omitempty"`
 }
 
-// secretJSON is a secret that signs.
-type secretJSON struct {
+// shownSecret is a secret that signs.
+type shownSecret struct {
 	Kind   string `json:"kind"`             // "whsec_...", "whsk_..."
 	Public string `json:"public,omitempty"` // what verifies, if that is no secret
 	Secret string `json:"secret,omitempty"` // only if it is asked for
@@ -163,7 +163,7 @@ headers: see show.`,
 					return fmt.Errorf("--state %q: must be enabled, held or disabled", s)
 				}
 			}
-			var all []endpointJSON
+			var all []shownEndpoint
 			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
 				all, err = t.endpoints(cmd.Context(), q, states)
 				return err
@@ -171,7 +171,7 @@ headers: see show.`,
 			if err != nil {
 				return err
 			}
-			return t.show(map[string][]endpointJSON{"endpoints": all}, func(p *printer) { t.printEndpoints(p, all) })
+			return t.show(map[string][]shownEndpoint{"endpoints": all}, func(p *printer) { t.printEndpoints(p, all) })
 		},
 	}
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only in this state: enabled, held or disabled (repeatable)")
@@ -182,8 +182,8 @@ headers: see show.`,
 var endpointStates = []webhook.State{webhook.Enabled, webhook.Held, webhook.Disabled}
 
 // endpoints lists the endpoints in some states, or in all.
-func (t *tool) endpoints(ctx context.Context, q *queue.Queue, states []string) (all []endpointJSON, err error) {
-	all = []endpointJSON{}
+func (t *tool) endpoints(ctx context.Context, q *queue.Queue, states []string) (all []shownEndpoint, err error) {
+	all = []shownEndpoint{}
 	waiting, dead, err := deliveries(ctx, q)
 	if err != nil {
 		return nil, err
@@ -192,14 +192,14 @@ func (t *tool) endpoints(ctx context.Context, q *queue.Queue, states []string) (
 		return eachEndpoint(ctx, h, func(e *webhook.Endpoint) {
 			if len(states) == 0 || slices.Contains(states, string(e.State)) {
 				of := webhook.QueueOf(e.ID)
-				all = append(all, endpointJSON{Endpoint: withoutTokens(*e), Waiting: waiting[of], Dead: dead[of]})
+				all = append(all, shownEndpoint{Endpoint: withoutTokens(*e), Waiting: waiting[of], Dead: dead[of]})
 			}
 		})
 	})
 	return all, err
 }
 
-func (t *tool) printEndpoints(p *printer, all []endpointJSON) {
+func (t *tool) printEndpoints(p *printer, all []shownEndpoint) {
 	if len(all) == 0 {
 		p.printf("no endpoints\n")
 		return
@@ -242,7 +242,7 @@ URL; --reveal shows what they are.`,
   errand webhooks show shop.db billing --reveal`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var e endpointJSON
+			var e shownEndpoint
 			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
 				return t.hooks(q, anywhere(), func(h *webhook.Webhooks) (err error) {
 					e, err = endpoint(cmd.Context(), q, h, args[1], reveal)
@@ -261,26 +261,26 @@ URL; --reveal shows what they are.`,
 }
 
 // endpoint returns an endpoint with its deliveries and secrets.
-func endpoint(ctx context.Context, q *queue.Queue, h *webhook.Webhooks, id string, reveal bool) (endpointJSON, error) {
+func endpoint(ctx context.Context, q *queue.Queue, h *webhook.Webhooks, id string, reveal bool) (shownEndpoint, error) {
 	e, err := h.Endpoint(ctx, id)
 	if err != nil {
-		return endpointJSON{}, err
+		return shownEndpoint{}, err
 	}
 	waiting, dead, err := deliveries(ctx, q)
 	if err != nil {
-		return endpointJSON{}, err
+		return shownEndpoint{}, err
 	}
 	secrets, err := h.Secrets(ctx, id)
 	if err != nil {
-		return endpointJSON{}, err
+		return shownEndpoint{}, err
 	}
 	of := webhook.QueueOf(id)
-	out := endpointJSON{Endpoint: e, Waiting: waiting[of], Dead: dead[of]}
+	out := shownEndpoint{Endpoint: e, Waiting: waiting[of], Dead: dead[of]}
 	if !reveal {
 		out.Endpoint = withoutTokens(e)
 	}
 	for _, s := range secrets {
-		shown := secretJSON{Kind: s.String()}
+		shown := shownSecret{Kind: s.String()}
 		if public, ok := s.Public(); ok {
 			shown.Public = public.Reveal()
 		}
@@ -295,7 +295,7 @@ func endpoint(ctx context.Context, q *queue.Queue, h *webhook.Webhooks, id strin
 // field writes a line of what show writes.
 func (p *printer) field(name, value string) { p.printf("%-12s %s\n", name, safe(value)) }
 
-func printEndpoint(p *printer, e *endpointJSON) {
+func printEndpoint(p *printer, e *shownEndpoint) {
 	p.field("id", e.ID)
 	p.field("url", e.URL)
 	state := string(e.State)

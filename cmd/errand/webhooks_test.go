@@ -317,7 +317,7 @@ func TestWebhooks_Test(t *testing.T) {
 	if status != 1 || !strings.HasPrefix(out, "local: 503 after ") || errs != "" {
 		t.Errorf("status %d, %q %q", status, out, errs)
 	}
-	var got receivedJSON
+	var got received
 	if err := json.Unmarshal([]byte(l.next(t)), &got); err != nil || got.Status != 503 || got.Verified || got.Why != "" || got.Attempt != "1" || got.Endpoint != "local" {
 		t.Errorf("%v: %+v", err, got)
 	}

@@ -14,7 +14,7 @@ type workLanes struct {
 	queue         *queue.Queue
 	kinds, queues []string
 	since         time.Time
-	off           *putOffJSON // set by drained
+	off           *putOffJobs // set by drained
 }
 
 // left is what errand work says at its end.
@@ -28,12 +28,12 @@ type left struct {
 	Died     bool              `json:"died"` // jobs died since the beginning
 	// PutOff are those of Waiting that could not reach the other side and are put off one by
 	// one, since others of their lane can; if the work has ended for that.
-	PutOff *putOffJSON `json:"put_off,omitempty"`
+	PutOff *putOffJobs `json:"put_off,omitempty"`
 	ended  ending
 }
 
-// putOffJSON are jobs that are put off.
-type putOffJSON struct {
+// putOffJobs are jobs that are put off.
+type putOffJobs struct {
 	N     int64     `json:"n"`
 	Until time.Time `json:"until"` // when the first of them is due
 	Error string    `json:"error"` // of that
@@ -149,8 +149,8 @@ func (l *workLanes) drained(ctx context.Context, wait time.Duration) ending {
 // putOff returns the jobs of s that are scheduled and not held, if the last attempt of each
 // could not reach the other side and none is due soon; nil if there are others. No hold says
 // so of them: while others of their lane reach their hosts it is not held.
-func (l *workLanes) putOff(ctx context.Context, s *state) (*putOffJSON, error) {
-	off := &putOffJSON{}
+func (l *workLanes) putOff(ctx context.Context, s *state) (*putOffJobs, error) {
+	off := &putOffJobs{}
 	o := queue.ListOptions{Limit: 1000}
 	for {
 		page, err := l.queue.Jobs(ctx, queue.JobFilter{States: []queue.State{queue.Scheduled}}, &o)
