@@ -51,8 +51,10 @@ type JobInfo struct {
 	// was in effect at its end.
 	Policy *policy.Document `json:"policy,omitempty"`
 	// Args are as they were enqueued, or as [Queue.Change] has left them.
-	Args    json.RawMessage   `json:"args,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
+	Args json.RawMessage `json:"args,omitempty"`
+	// ArgsBytes is how many bytes Args have if [ListOptions].MaxArgs has left them out; else zero.
+	ArgsBytes int64             `json:"args_bytes,omitempty"`
+	Headers   map[string]string `json:"headers,omitempty"`
 	// Tags are sorted; nil if there are none. A job that was imported from another queue has one
 	// more, "errand.origin:" and its ID there.
 	Tags []string `json:"tags,omitempty"`
@@ -326,7 +328,7 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 		CreatedAt: r.CreatedAt, DueAt: r.DueAt, EndedAt: r.EndedAt, Timeout: r.Timeout,
 		StartBy: r.StartBy, Deadline: r.Deadline, OnExpire: r.OnExpire,
 		Unique: ownKey(r.Kind, r.Unique), Cancelling: r.Cancelling,
-		Group: r.Group, Reason: r.Reason, Error: r.Error, Unreached: r.Unreached, Args: r.Args, Tags: r.Tags, History: r.History,
+		Group: r.Group, Reason: r.Reason, Error: r.Error, Unreached: r.Unreached, Args: r.Args, ArgsBytes: r.ArgsBytes, Tags: r.Tags, History: r.History,
 		Checkpoint: r.Checkpoint, Result: r.Result, Progress: r.Progress,
 	}
 	j.Parent, j.Tags = parentOf(r.Tags)

@@ -25,6 +25,9 @@ type ListOptions struct {
 	After string
 	// Args has the jobs come with their Args, which may be large. If zero, they come without.
 	Args bool
+	// MaxArgs is up to how many bytes Args come. Larger ones are left out unread, and
+	// JobInfo.ArgsBytes says how many bytes these have. If zero, all come.
+	MaxArgs int
 }
 
 // JobPage is a part of a list of jobs.
@@ -87,6 +90,9 @@ func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, abou
 	if o.Limit < 0 || o.Limit > maxPage {
 		f.field("limit", o.Limit, fmt.Sprintf("must be between 0 and %d", maxPage))
 	}
+	if o.MaxArgs < 0 {
+		f.field("max_args", o.MaxArgs, "must not be negative")
+	}
 	if n := len(filter.IDs); n > maxPage && n <= maxIDs {
 		f.field("ids", n, fmt.Sprintf("must be at most %d in a list", maxPage))
 	}
@@ -99,9 +105,9 @@ func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, abou
 		return JobPage{}, err
 	}
 	if len(sel.IDs) > 0 {
-		return q.listIDs(ctx, sel.IDs, o.Args, about)
+		return q.listIDs(ctx, sel.IDs, o, about)
 	}
-	sel.Filter.Args = o.Args
+	sel.Filter.Args, sel.Filter.MaxArgs = o.Args, int64(o.MaxArgs)
 	limit := cmp.Or(o.Limit, defaultPage)
 	got, err := q.store.Jobs(ctx, sel.Filter, after, limit)
 	if err != nil {
@@ -117,7 +123,7 @@ func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, abou
 	return page, nil
 }
 
-func (q *Queue) listIDs(ctx context.Context, ids []ID, args bool, about []State) (page JobPage, err error) {
+func (q *Queue) listIDs(ctx context.Context, ids []ID, o *ListOptions, about []State) (page JobPage, err error) {
 	page.Jobs = []JobInfo{}
 	for _, id := range ids {
 		r, err := q.store.Job(ctx, id)
@@ -126,8 +132,12 @@ func (q *Queue) listIDs(ctx context.Context, ids []ID, args bool, about []State)
 		case err == nil:
 			page.Looked++
 			if slices.Contains(about, j.State) {
-				if j.Headers, j.History, j.Checkpoint, j.Result, j.Progress = nil, nil, nil, nil, nil; !args {
+				j.Headers, j.History, j.Checkpoint, j.Result, j.Progress = nil, nil, nil, nil, nil
+				switch n := len(j.Args); {
+				case !o.Args:
 					j.Args = nil
+				case o.MaxArgs > 0 && n > o.MaxArgs:
+					j.Args, j.ArgsBytes = nil, int64(n)
 				}
 				page.Jobs = append(page.Jobs, j)
 			}

@@ -203,7 +203,7 @@ func (x *request) uniqueKey(key string) string {
 func (x *request) listed(all []errand.JobInfo) []errand.JobInfo {
 	all = append([]errand.JobInfo{}, all...)
 	for i := range all {
-		all[i].Unique, all[i].Args = x.uniqueKey(all[i].Unique), nil
+		all[i].Unique, all[i].Args, all[i].ArgsBytes = x.uniqueKey(all[i].Unique), nil, 0
 	}
 	return all
 }

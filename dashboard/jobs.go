@@ -187,6 +187,9 @@ func jobs(x *request) (*content, error) {
 // whether there are more would answer guesses of that.
 func (x *request) matching(f jobsFilter, in errand.JobFilter, after string) (errand.JobPage, error) {
 	o := errand.ListOptions{Limit: jobsLimit, After: after, Args: x.who.Role >= Operator}
+	if len(f.Args) == 0 { // else conditions on args have to see them whole
+		o.MaxArgs = mostRead
+	}
 	part := ""
 	if x.who.Role < Admin {
 		part, in.Error = strings.ToLower(in.Error), ""
@@ -233,8 +236,8 @@ func (x *request) withArgs(all []errand.JobInfo) []withArgs {
 
 // brief returns the beginning of the args of a job, as the role may see them.
 func (x *request) brief(j *errand.JobInfo) string {
-	if len(j.Args) > mostRead && x.who.Role >= Operator {
-		return size(int64(len(j.Args)))
+	if n := max(int64(len(j.Args)), j.ArgsBytes); n > mostRead && x.who.Role >= Operator {
+		return size(n)
 	}
 	doc, _, err := x.rawArgs(j.Kind, j.Args)
 	if err != nil { // what is secret in them is not known

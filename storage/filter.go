@@ -39,8 +39,10 @@ type Filter struct {
 	EndedBefore time.Time `json:"ended_before,omitzero"`
 	// Error must occur in the last error, without regard to ASCII case.
 	Error string `json:"error,omitempty"`
-	// Args chooses nothing: it has the jobs of a [Page] come with their args.
-	Args bool `json:"-"`
+	// Args chooses nothing: it has the jobs of a [Page] come with their args. If MaxArgs is not
+	// zero, args of more bytes are left out, and Record.ArgsBytes says how many these have.
+	Args    bool  `json:"-"`
+	MaxArgs int64 `json:"-"`
 }
 
 // Has reports whether jobs in a state can match f, as far as States and the fields

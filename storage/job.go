@@ -155,12 +155,12 @@ type Record struct {
 	Error      string // last error: of the last failure, or of the end
 	// Unreached is true of a job that waits if its last attempt ended as an
 	// [OutcomeUnavailable].
-	Unreached bool
-	Policy    []byte // the job's own; of a dead job the one in effect at its end
-	Args      []byte
-	Headers   []byte
-	Tags      []string  // sorted; nil: none
-	History   []Failure // oldest first, at most HistoryLimit
+	Unreached     bool
+	Policy        []byte // the job's own; of a dead job the one in effect at its end
+	ArgsBytes     int64  // how many bytes Args have if Filter.MaxArgs has left them out
+	Args, Headers []byte
+	Tags          []string  // sorted; nil: none
+	History       []Failure // oldest first, at most HistoryLimit
 	Kept
 }
 

@@ -170,6 +170,32 @@ func TestJobs_refusesBadInput(t *testing.T) {
 		_, err := g.Jobs(t.Context(), errand.JobFilter{}, &errand.ListOptions{Limit: limit})
 		wantFaults(t, err, fault{"limit", fmt.Sprint(limit), "must be between 0 and 1000"})
 	}
+	_, err := g.Jobs(t.Context(), errand.JobFilter{}, &errand.ListOptions{MaxArgs: -1})
+	wantFaults(t, err, fault{"max_args", "-1", "must not be negative"})
+}
+
+// Args that are too large are left out of a list, also of one by ID, which says how large they are.
+func TestJobs_maxArgs(t *testing.T) {
+	g := newGraveyard(t)
+	short, long := errand.RawArgs{OfKind: "raw", JSON: []byte(`"x"`)}, errand.RawArgs{OfKind: "raw", JSON: []byte(`"` + strings.Repeat("x", 5000) + `"`)}
+	ids := []errand.ID{enqueue(t, g.Queue, short, nil), enqueue(t, g.Queue, long, nil)}
+	for _, f := range []errand.JobFilter{{Kind: "raw"}, {IDs: ids}} {
+		for most, want := range map[int]int{3: 0, 5001: 0, 5002: 5002, 0: 5002} {
+			page, err := g.Jobs(t.Context(), f, &errand.ListOptions{Args: true, MaxArgs: most})
+			if err != nil || len(page.Jobs) != 2 {
+				t.Fatal(page, err)
+			}
+			for _, j := range page.Jobs {
+				is, left := len(short.JSON), 0
+				if j.ID == ids[1] {
+					is, left = want, 5002-want
+				}
+				if len(j.Args) != is || j.ArgsBytes != int64(left) {
+					t.Errorf("MaxArgs %d: a job has %d bytes of args, and %d were left out; want %d and %d", most, len(j.Args), j.ArgsBytes, is, left)
+				}
+			}
+		}
+	}
 }
 
 // The jobs of a group are listed and changed, and no others.

@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -41,6 +42,30 @@ UNION ALL SELECT lane, 6 FROM errand_dead UNION ALL SELECT lane, state FROM erra
 	enqueue(b, s, "running", 20)
 	lease(b, s, 20, "running")
 	return s
+}
+
+// BenchmarkJobs_Args makes a page of 50 jobs with args of 256 KiB, of which none is shown, or all are.
+func BenchmarkJobs_Args(b *testing.B) {
+	s, err := sqlite.Open(filepath.Join(b.TempDir(), "jobs.db"), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	for range 50 {
+		if _, err := s.Enqueue(b.Context(), t0, []storage.NewJob{{Queue: "q", Kind: "k", Args: make([]byte, 256<<10)}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for name, most := range map[string]int64{"left-out": 16 << 10, "whole": 0} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				p, err := s.Jobs(context.Background(), storage.Filter{Args: true, MaxArgs: most}, "", 50)
+				if err != nil || len(p.Jobs) != 50 || (p.Jobs[0].ArgsBytes > 0) != (most > 0) {
+					b.Fatal(len(p.Jobs), err)
+				}
+			}
+		})
+	}
 }
 
 // BenchmarkJobs makes the first page of 100 of many lists, beside a million jobs that

@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +18,9 @@ const (
 	sqlLiveOf     = `SELECT ` + narrowColumns + ownPolicy + `, state, cancelling, ` + liveError + ` AS error, ` + isUnreached + ` AS unreached FROM main.errand_job` + listed
 	sqlFinishedOf = `SELECT ` + narrowColumns + ownPolicy + `, state, ended_at, ` + endedError + ` AS error FROM main.errand_finished` + listed
 	sqlDeadOf     = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, ` + endedError + ` AS error FROM main.errand_dead` + listed
-	sqlArgsOf     = `SELECT k.value AS job, COALESCE(j.args, f.args, d.args, p.args) AS args FROM json_each(?1) k LEFT JOIN main.errand_job j ON j.id = k.value
+	// The length of a BLOB is known without it: those of errand_payload that are too large are not read.
+	sqlArgsOf = `SELECT k.value AS job, COALESCE(j.args, f.args, d.args, CASE WHEN length(p.args) <= ?2 THEN p.args END) AS args,
+COALESCE(length(p.args), 0) AS bytes FROM json_each(?1) k LEFT JOIN main.errand_job j ON j.id = k.value
 LEFT JOIN main.errand_finished f ON f.id = k.value LEFT JOIN main.errand_dead d ON d.id = k.value LEFT JOIN main.errand_payload p ON p.job = k.value`
 	sqlTagsOf = `SELECT t.job, t.tag FROM json_each(?1) k CROSS JOIN main.errand_tag t ON t.job = k.value`
 )
@@ -80,12 +84,19 @@ func (l *lister) args(out []storage.Record, at map[int64]int) error {
 		return nil
 	}
 	var rows []struct {
-		Job  int64
-		Args []byte
+		Job   int64
+		Args  []byte
+		Bytes int64
 	}
-	err := l.tx.SelectContext(l.ctx, &rows, sqlArgsOf, jsonKeys(slices.Collect(maps.Keys(at))))
+	most := cmp.Or(l.f.MaxArgs, math.MaxInt64)
+	err := l.tx.SelectContext(l.ctx, &rows, sqlArgsOf, jsonKeys(slices.Collect(maps.Keys(at))), most)
 	for i := range rows {
-		out[at[rows[i].Job]].Args = rows[i].Args
+		r := &out[at[rows[i].Job]]
+		if n := max(int64(len(rows[i].Args)), rows[i].Bytes); n > most {
+			r.ArgsBytes = n
+		} else {
+			r.Args = rows[i].Args
+		}
 	}
 	return err
 }

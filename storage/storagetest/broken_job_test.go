@@ -277,6 +277,8 @@ var jobFaults = []fault{
 		})(in)
 	}},
 	{"lists without args", "list_records", jobLists(func(f *storage.Filter, _ *string) { f.Args = false }, nil)},
+	{"lists with args that are too large", "list_args", jobLists(func(f *storage.Filter, _ *string) { f.MaxArgs = 0 }, nil)},
+	{"leaves out args that are not too large", "list_args", jobLists(func(f *storage.Filter, _ *string) { f.MaxArgs = max(f.MaxArgs-1, 0) }, nil)},
 	{"lists with args that nobody has asked for", "list_records", jobLists(func(f *storage.Filter, _ *string) { f.Args = true }, nil)},
 	{"lists without regard to the state", "list_filters", jobLists(func(f *storage.Filter, _ *string) { f.States = nil }, nil)},
 	{"lists without regard to the group", "list_group", jobLists(func(f *storage.Filter, _ *string) { f.Group = "" }, nil)},

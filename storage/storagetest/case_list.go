@@ -178,6 +178,32 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		}
 	}},
 
+	{"list_args", `If MaxArgs is not zero, args of more bytes are left out, and Record.ArgsBytes says how many these have.`, func(f *fixture) {
+		const most = 5000
+		sizes := []int64{1, 2000, most - 1, most, most + 1, 100_000}
+		var ids []storage.ID
+		for _, n := range sizes {
+			ids = append(ids, f.add(newJob(func(j *storage.NewJob) { j.Args, j.Headers = make([]byte, n), []byte("h") }))...)
+		}
+		for _, limit := range []int64{1, 100, most} {
+			for _, r := range f.list(storage.Filter{Args: true, MaxArgs: limit}, 100) {
+				n := sizes[slices.Index(ids, r.ID)]
+				left := int64(0)
+				if n > limit {
+					n, left = 0, n
+				}
+				if int64(len(r.Args)) != n || r.ArgsBytes != left {
+					f.Errorf("with at most %d there are %d bytes of args, and %d were left out; want %d and %d", limit, len(r.Args), r.ArgsBytes, n, left)
+				}
+			}
+		}
+		for _, r := range f.list(storage.Filter{MaxArgs: most}, 100) {
+			if r.Args != nil || r.ArgsBytes != 0 {
+				f.Errorf("nobody has asked for args, and %d bytes come, and %d are said to be left out", len(r.Args), r.ArgsBytes)
+			}
+		}
+	}},
+
 	{"list_group", `That of a job, a group of Queue, which must be set too.`, func(f *fixture) {
 		add := func(changes ...func(*storage.NewJob)) storage.ID {
 			f.later(time.Second)

@@ -61,8 +61,11 @@ func (in *instance) Jobs(ctx context.Context, f storage.Filter, after string, li
 	for _, j := range all[:min(len(all), max(limit, 0))] {
 		r := j.record()
 		r.Headers, r.History = nil, nil
-		if !f.Args {
+		switch n := int64(len(r.Args)); {
+		case !f.Args:
 			r.Args = nil
+		case f.MaxArgs != 0 && n > f.MaxArgs:
+			r.Args, r.ArgsBytes = nil, n
 		}
 		r.Kept = storage.Kept{}
 		page.Jobs = append(page.Jobs, r)
