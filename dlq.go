@@ -116,7 +116,8 @@ func (d *DeadLetters) Get(ctx context.Context, id ID) (JobInfo, error) {
 	return j, nil
 }
 
-// Redrive makes the dead letters that match ready again, the earliest death first.
+// Redrive makes the dead letters that match ready again, the earliest death first; those of
+// a group in the order in which they were enqueued.
 // The retry index, crashes and snoozes of a job are reset to zero; attempts and
 // history are kept. The zero filter selects all dead letters. Jobs that die while
 // Redrive runs are left out, so that a job that fails at once is not redriven for

@@ -68,13 +68,13 @@ func (f *Filter) Reaches(queue string) bool {
 // Position is a place among the jobs that a change of many goes over. The zero
 // Position is before the first.
 type Position struct {
-	At  time.Time // that the change goes by; of dead jobs when they ended, of live ones zero
+	At  time.Time // that the change goes by; of dead jobs when they ended, of live ones and those of a Group zero
 	Key int64     // among jobs of one time
 }
 
 // Selection is what a change of many jobs is about: the jobs named by IDs, or, if
 // there are none, those that match Filter and come after After, the earliest
-// first.
+// first. Dead jobs of a Group are in the order of keys.
 type Selection struct {
 	IDs    []ID
 	Filter Filter

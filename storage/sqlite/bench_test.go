@@ -218,3 +218,48 @@ func BenchmarkRunNow(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRedrive_Group makes all dead letters of one group ready again, and deletes them, in steps.
+func BenchmarkRedrive_Group(b *testing.B) {
+	const n = 100_000
+	for _, name := range []string{"redrive", "delete"} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				d, ctx := newDB(b, &sqlite.Options{Durability: sqlite.Relaxed}), context.Background()
+				if err := d.open().Close(); err != nil {
+					b.Fatal(err)
+				}
+				const c = `WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ?1) `
+				d.exec(`INSERT INTO errand_lane VALUES (1, 'q', 'k')`)
+				d.exec(c+`INSERT INTO errand_dead (id, lane, priority, due_at, token, attempt, retry, crashes, snoozes, salt, created_at, ended_at, timeout, policy,
+in_effect, reason, error, args, options) SELECT i, 1, 0, ?2, 0, 1, 0, 0, 0, 0, ?2, ?2 + i * 7919 % 1000003, 0, 0, 0, 'permanent', 'no', x'7b7d', 1 FROM c`, n, t0.UnixMicro())
+				d.exec(c+`INSERT INTO errand_option (job, group_key, role) SELECT i, 'q g', 3 FROM c`, n)
+				d.exec(`INSERT INTO errand_number VALUES (32 + 6, ?1), (32 + 23, ?1)`, n)
+				d.exec(`UPDATE errand_number SET n = ?1 + 1 WHERE id = 1`, n)
+				s := d.open()
+				b.StartTimer()
+				sel, done := storage.Selection{Filter: storage.Filter{Queue: "q", Group: "g"}}, 0
+				var last time.Duration
+				for more := true; more; more = sel.After != (storage.Position{}) {
+					began := time.Now()
+					step, err := storage.Step{}, error(nil)
+					if name == "delete" {
+						step, err = s.Delete(ctx, sel)
+					} else {
+						step, err = s.Redrive(ctx, t0, sel, "")
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+					last = max(last, time.Since(began))
+					done, sel.After, sel.Through = done+step.N, step.Next, step.Through
+				}
+				if done != n {
+					b.Fatalf("%d were taken, want %d", done, n)
+				}
+				b.ReportMetric(float64(last.Microseconds())/1000, "ms-longest-step")
+			}
+		})
+	}
+}

@@ -32,11 +32,11 @@ UNION ALL ` + deadSelect + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LI
 	ofCause        = ` cause = ?13 AND cause <> 0 AND`
 	sqlCauseSelect = deadSelect + ofCause + ` ended_at = ?7 AND id > ?8 AND` + deadMatch + `
 UNION ALL ` + deadSelect + ofCause + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LIMIT ?9`
-	// And for one group, whose dead members are sorted: those that keep others back, and those
-	// that were passed.
+	// And for one group, ?7, by the indexes of roles, in the order of keys: those that keep others
+	// back, and those that were passed.
 	deadMember = `SELECT o.job AS id, salt, created_at, ended_at FROM main.errand_option o CROSS JOIN main.errand_dead` + memberFrom +
-		` AND (?13 = 0 OR cause = ?13) AND (ended_at, id) > (?7, ?8) AND` + deadMatch
-	sqlGroupDead = deadMember + ` AND o.group_key = ?14 AND o.role = 3 UNION ALL ` + deadMember + ` AND o.group_key = ?14 AND o.role = 0 ORDER BY 4, 1 LIMIT ?9`
+		` AND (?13 = 0 OR cause = ?13) AND o.job > ?8 AND` + deadMatch
+	sqlGroupDead = deadMember + ` AND o.group_key = ?7 AND o.role = 3 UNION ALL ` + deadMember + ` AND o.group_key = ?7 AND o.role = 0 ORDER BY 1 LIMIT ?9`
 
 	// isUnspent is whether the last attempt of a job could not reach the other side, and cost
 	// it nothing. While the next one runs that is another one.
@@ -113,7 +113,8 @@ func deadQuery(f storage.Filter, at storage.Position, limit int) (text string, a
 	args = []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit, created, till, f.Tag}
 	switch {
 	case f.Group != "":
-		return sqlGroupDead, append(args, f.Cause, rules.GroupName(f.Queue, f.Group))
+		args[6] = rules.GroupName(f.Queue, f.Group)
+		return sqlGroupDead, append(args, f.Cause)
 	case f.Cause != 0:
 		return sqlCauseSelect, append(args, f.Cause)
 	}
@@ -156,7 +157,7 @@ type chosen struct {
 // choice is the jobs that one step is about.
 type choice struct {
 	ids     []storage.ID
-	died    []int64 // nil unless they are dead, and a filter has found them
+	died    []int64 // nil unless they are dead, and a filter without a group has found them
 	more    bool    // others match too
 	through int64
 }
@@ -200,7 +201,9 @@ func (s *Store) choose(ctx context.Context, sel storage.Selection) (c choice, er
 	})
 	c.add(rows)
 	for i := range rows {
-		c.died = append(c.died, rows[i].EndedAt)
+		if sel.Filter.Group == "" {
+			c.died = append(c.died, rows[i].EndedAt)
+		}
 	}
 	c.more = len(rows) == limit
 	return c, err

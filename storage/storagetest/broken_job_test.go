@@ -300,6 +300,14 @@ var jobFaults = []fault{
 		}
 		return h
 	}},
+	{"redrives a group in the order of deaths", "dead_group", func(in *instance) storage.Store {
+		h := sound(in)
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
+			sel.Filter.Group = ""
+			return in.Redrive(ctx, now, sel, queue)
+		}
+		return h
+	}},
 	{"redrives without regard to the group", "change_group", func(in *instance) storage.Store {
 		h := sound(in)
 		h.redrive = func(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {

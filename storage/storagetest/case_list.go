@@ -244,6 +244,34 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		}
 	}},
 
+	{"dead_group", `Dead jobs of a Group are in the order of keys.`, func(f *fixture) {
+		f.configure(f.s, storage.Lane{Queue: queue}, storage.Settings{storage.SettingGroupLimit: 3})
+		g := grouped("g")
+		first, second, third := f.run(f.s, g), f.run(f.s, g), f.run(f.s, g)
+		for _, l := range []storage.Leased{third, first, second} { // the order of their deaths
+			f.apply(f.s, died(l.Lease, storage.ReasonPermanent, "no"))
+			f.later(time.Second)
+		}
+		sel := storage.Selection{Filter: storage.Filter{Queue: queue, Group: "g", States: []storage.State{storage.Dead}}, Limit: 1}
+		for i, l := range []storage.Leased{first, second, third} {
+			var step storage.Step
+			var err error
+			if i == 1 {
+				step, err = f.s.Delete(f.ctx, sel)
+			} else {
+				step, err = f.s.Redrive(f.ctx, f.now, sel, "")
+			}
+			if f.must(err); step.N != 1 || !step.Next.At.IsZero() || i < 2 && step.Next.Key != l.ID.Key() {
+				f.Fatalf("step %d was %+v, want it to be about job %v", i, step, l.ID)
+			}
+			r, err := f.s.Job(f.ctx, l.ID)
+			if deleted := errors.Is(err, storage.ErrNotFound); deleted != (i == 1) || r.State == storage.Dead {
+				f.Errorf("after step %d job %v is %q, %v", i, l.ID, r.State, err)
+			}
+			sel.After, sel.Through = step.Next, step.Through
+		}
+	}},
+
 	{"change_group", `Selection is what a change of many jobs is about: the jobs named by IDs, or, if there are none, those that match Filter and come after After, the earliest first.`, func(f *fixture) {
 		g := grouped("g")
 		add := func(changes ...func(*storage.NewJob)) storage.ID { return f.add(newJob(append(changes, g)...))[0] }

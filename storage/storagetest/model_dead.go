@@ -10,7 +10,13 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-func (j *job) position() storage.Position { return storage.Position{At: j.EndedAt, Key: j.Key} }
+// position is that of a dead job in a change of those that f chooses.
+func (j *job) position(f *storage.Filter) storage.Position {
+	if f.Group != "" {
+		return storage.Position{Key: j.Key}
+	}
+	return storage.Position{At: j.EndedAt, Key: j.Key}
+}
 
 func comparePositions(a, b storage.Position) int {
 	if c := a.At.Compare(b.At); c != 0 {
@@ -190,11 +196,11 @@ func (m *Memory) selectDead(sel storage.Selection) (dead []*job, step storage.St
 	if len(sel.IDs) == 0 {
 		dead = m.where(func(j *job) bool {
 			return matches(sel.Filter, j) &&
-				(sel.After == storage.Position{} || comparePositions(j.position(), sel.After) > 0)
-		}, byEnd)
+				(sel.After == storage.Position{} || comparePositions(j.position(&sel.Filter), sel.After) > 0)
+		}, func(a, b *job) int { return comparePositions(a.position(&sel.Filter), b.position(&sel.Filter)) })
 		if limit := stepOf(sel); len(dead) > limit {
 			dead = dead[:limit]
-			step.Next = dead[limit-1].position()
+			step.Next = dead[limit-1].position(&sel.Filter)
 		}
 		step.Taken = len(dead)
 		return dead, step

@@ -108,7 +108,7 @@ type Group struct {
 	Waiting []int64
 	More    bool // others wait behind these
 	// Members are those that are Placed or Block, in any order. They are read only if Reads says
-	// so.
+	// so. For Settle, the one with the lowest key is enough of those that Block.
 	Members []Member
 }
 
