@@ -43,8 +43,16 @@ func (x *request) behind(info *errand.JobInfo) (n int, more bool, err error) {
 	if err != nil || head != info.ID {
 		return 0, false, err
 	}
-	page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: info.Queue, Group: info.Group, States: []errand.State{errand.Blocked}}, &errand.ListOptions{Limit: mostBehind})
-	return len(page.Jobs), page.Next != "", err
+	return waitBehind(x.Context(), x.b.q, info.Queue, info.Group, info.ID, mostBehind)
+}
+
+// waitBehind returns how many jobs of a group wait behind its dead head, counted up to most, and
+// whether there may be more. Those before it, which were redriven, wait for others.
+func waitBehind(ctx context.Context, q *errand.Queue, queue, group string, head errand.ID, most int) (n int, more bool, err error) {
+	page, err := q.Jobs(ctx, errand.JobFilter{Queue: queue, Group: group, States: []errand.State{errand.Blocked}}, &errand.ListOptions{Limit: most})
+	for ; n < len(page.Jobs) && page.Jobs[n].ID.Key() > head.Key(); n++ { // the last of the group is the first here
+	}
+	return n, n == most && page.Next != "", err
 }
 
 // heads returns the groups of a queue in which jobs wait behind a dead one. left says that there
@@ -58,6 +66,11 @@ func heads(ctx context.Context, q *errand.Queue, queue string) (all []errand.Blo
 		}
 		for _, g := range page.Groups {
 			if g.Blocked == 0 {
+				continue
+			}
+			if n, _, err := waitBehind(ctx, q, queue, g.Group, g.Head, 1); err != nil {
+				return nil, false, err
+			} else if n == 0 {
 				continue
 			}
 			if len(all) == mostHeads {

@@ -93,3 +93,36 @@ func TestHeads(t *testing.T) {
 		t.Errorf("%d jobs are ready, %v", len(page.Jobs), err)
 	}
 }
+
+// A job that was redriven, and waits before the dead head of its group, does not wait behind that:
+// the buttons of the front are about as many as the front counts.
+func TestHeads_BeforeTheHead(t *testing.T) {
+	q := open(t)
+	var all []errand.ID
+	for range 3 {
+		add(t, q, letter{"x", ""}, &errand.JobOptions{Group: "g"})
+	}
+	for range 3 {
+		id := die(t, q, "g")
+		if all = append(all, id); len(all) < 3 {
+			if _, err := q.SkipHead(t.Context(), "default", "g"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if r, err := q.DeadLetters().Redrive(t.Context(), errand.JobFilter{IDs: all[:2]}, nil); err != nil || r.Redriven != 2 {
+		t.Fatal(r, err)
+	}
+	if got := state(t, q, all[1]); got != errand.Blocked {
+		t.Fatalf("the second one is %s, want it to wait before the dead one", got)
+	}
+	h := dashboard.Handler(q, &dashboard.Options{Auth: who("ann", dashboard.Operator), Logger: quiet})
+	for _, do := range []string{"redrive-heads", "skip-heads"} {
+		says(t, send(h, url.Values{"do": {do}, "queue": {"default"}}).text, "No job of default waits behind a dead one of its group.")
+	}
+	if _, text := get(h, "/job/"+all[2].String()); strings.Contains(text, "kept back") {
+		t.Errorf("the page of the dead one says that others are kept back: %s", plain(text))
+	}
+	add(t, q, letter{"x", ""}, &errand.JobOptions{Group: "g"})
+	asks(t, h, url.Values{"do": {"redrive-heads"}, "queue": {"default"}}, "1 job in default that others of their groups wait for?", all[2].String())
+}
