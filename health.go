@@ -113,7 +113,8 @@ type HealthReason struct {
 	Bytes    int64 `json:"bytes,omitempty"`
 	// Of HealthDeadHead, of the first 100 queues by name: how many Groups wait, and how many
 	// Jobs of theirs. There are at least so many if More is true: 1,000 groups and 2,000 jobs
-	// of a queue are counted.
+	// of a queue are counted. If more queues have some, one further reason, without Queue, has
+	// the numbers of the next one alone.
 	Groups int64 `json:"groups,omitempty"`
 	More   bool  `json:"more,omitempty"`
 	// Of HealthDead: the cap, and how many dead letters there are.
@@ -278,9 +279,14 @@ func (h *Health) schedules(ctx context.Context, q *Queue) error {
 
 // behindDead adds the queues in which jobs wait behind dead ones.
 func (h *Health) behindDead(ctx context.Context, q *Queue) error {
-	all, err := q.store.BehindDead(ctx, "", mostBehind)
+	all, err := q.store.BehindDead(ctx, "", mostBehind+1)
 	for i := range all {
 		b, least := &all[i], ""
+		if i == mostBehind {
+			text := "jobs of more queues wait behind dead jobs of their groups: redrive or skip these"
+			h.add(HealthReason{Code: HealthDeadHead, Text: text, Since: b.Since, Jobs: int64(b.Jobs), Groups: int64(b.Groups), More: true})
+			break
+		}
 		if b.More {
 			least = "at least "
 		}

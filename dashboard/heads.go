@@ -25,7 +25,7 @@ func behindDead(r *errand.HealthReason) trouble {
 		least = "at least "
 	}
 	return trouble{
-		What: conditions[r.Code], Lane: errand.Lane{Queue: r.Queue}, Since: r.Since, Jobs: r.Jobs, Least: r.More, Heads: true,
+		What: conditions[r.Code], Lane: errand.Lane{Queue: r.Queue}, Since: r.Since, Jobs: r.Jobs, Least: r.More, Heads: r.Queue != "",
 		Why:  "In " + least + plural(r.Groups, "group") + ", whose first job is dead. They wait until somebody redrives or skips it.",
 		Help: "An operator may redrive or skip the dead jobs.", See: "groups" + string(query("queue", r.Queue)), SeeText: "the groups",
 	}

@@ -74,7 +74,7 @@ var schema = []Family{
 	famOldest:      {Name: "errand_oldest_due_timestamp_seconds", Type: "gauge", Labels: withLane("held"), Help: "When the job was due that waits longest, on the queue's clock. Absent if none is due."},
 	famHolds:       {Name: "errand_holds", Type: "gauge", Labels: withLane("reason"), Help: "Holds that keep jobs from starting: those of the queue, of the kind and of both. A sum where queues are merged."},
 	famHeldSince:   {Name: "errand_held_since_timestamp_seconds", Type: "gauge", Labels: withLane("reason"), Help: "When the oldest of these holds began, on the queue's clock. Absent if there is none."},
-	famBehindDead:  {Name: "errand_jobs_behind_dead", Type: "gauge", Labels: []string{"queue"}, Help: "Jobs that wait behind dead jobs of their groups, counted up to 2,000 in a queue. Absent if there are none. A sum where queues are merged."},
+	famBehindDead:  {Name: "errand_jobs_behind_dead", Type: "gauge", Labels: []string{"queue"}, Help: "Jobs that wait behind dead jobs of their groups, counted up to 2,000 in a queue. Absent if there are none. A sum where queues are merged. After the first 100 queues only one more counts, as other."},
 	famWorkers:     {Name: "errand_workers", Type: "gauge", Help: "Workers that run on the file, in all processes."},
 	famUnserved:    {Name: "errand_unserved_lanes", Type: "gauge", Labels: laneLabels, Help: "1 if jobs are due or running and no worker takes such jobs. A sum where queues are merged."},
 	famHealth:      {Name: "errand_health", Type: "gauge", Labels: []string{"code"}, Help: "Reasons of Health by code: what somebody should look at. The code dead is for a cap of dead letters that is nearly reached."},

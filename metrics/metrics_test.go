@@ -162,6 +162,28 @@ func TestWrite_BehindDead(t *testing.T) {
 	is(map[string]float64{`errand_health{code="dead_head"}`: 0})
 }
 
+// That jobs wait behind dead ones in more queues than have a number is seen too.
+func TestWrite_BehindDead_manyQueues(t *testing.T) {
+	q, _ := open(t)
+	const queues = 102
+	var all []string
+	for i := range queues {
+		all = append(all, fmt.Sprintf("q%03d", i))
+		for _, do := range []string{"die", "", ""} {
+			if _, err := q.Enqueue(t.Context(), task{do}, &errand.JobOptions{Queue: all[i], Group: "g"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	work(t, q, queues, all...)
+	got := values(t, write(t, q, &metrics.Options{}))
+	for i, want := range map[string]float64{"q000": 2, "q099": 2, "q100": 0, "q101": 0, "other": 2} {
+		if v, ok := got[`errand_jobs_behind_dead{queue="`+i+`"}`]; v != want || ok != (want > 0) {
+			t.Errorf("of queue %s %v wait behind dead ones (there: %t), want %v", i, v, ok, want)
+		}
+	}
+}
+
 // Each family has the numbers of Stats, Totals and the others.
 func TestWrite(t *testing.T) {
 	q, path := open(t)

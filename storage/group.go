@@ -37,7 +37,8 @@ type Grouper interface {
 	// BehindDead returns the queues in which dead members block others, sorted by name. It
 	// returns at most limit of those whose names come after the name given. Queues without
 	// blocked members behind a dead one are left out. So is a queue if none is
-	// among the first [BehindLooks] groups that were looked at. The cost grows neither with groups that have
+	// among the first [BehindLooks] groups that were looked at. Once [BehindAll] were passed over in all
+	// queues the list ends, and More of its last is true. The cost grows neither with groups that have
 	// only dead members, nor with those that have only live ones.
 	BehindDead(ctx context.Context, after string, limit int) ([]BehindDead, error)
 
@@ -144,10 +145,12 @@ type BehindDead struct {
 
 // BehindGroups, BehindJobs and BehindLooks are how far BehindDead counts the groups of a queue
 // and their blocked members, and how many groups it passes over that have none.
+// BehindAll is how many it passes over in all queues.
 const (
 	BehindGroups = 1000
 	BehindJobs   = 2000
 	BehindLooks  = 10_000
+	BehindAll    = 50_000
 )
 
 // GroupCount is how far the members of a group are counted.

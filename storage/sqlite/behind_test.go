@@ -32,6 +32,30 @@ func TestBehindDead_PassesOverGroups(t *testing.T) {
 	}
 }
 
+// However many queues there are, few groups are looked at in all, and the last of the list says so.
+func TestBehindDead_ManyQueues(t *testing.T) {
+	s := openTemp(t)
+	raw, err := sql.Open("sqlite", "file:"+s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	// In each of 1,000 queues one member waits behind a dead one in 1 group, and before one in 99.
+	for i, role := range []rules.Role{rules.Waits, rules.Blocks, rules.Waits} {
+		if _, err := raw.Exec(`WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999)
+INSERT INTO errand_option (job, group_key, role) SELECT 1 + ?1 * 100000 + i, printf('q%04d %02d', i / 100, i % 100), ?2 FROM n WHERE ?1 < 2 OR i % 100 = 0`, i, role); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := s.BehindDead(t.Context(), "", 2000)
+	if want := storage.BehindAll/99 + 1; err != nil || len(got) != want || !got[want-1].More || got[want-2].More {
+		t.Errorf("%d queues are found, %v; want %d, of which the last one says that there may be more", len(got), err, want)
+	}
+	if got, err := s.BehindDead(t.Context(), "q0900", 2000); err != nil || len(got) != 99 || got[98].More {
+		t.Errorf("%d of the last queues are found, %v; want all 99", len(got), err)
+	}
+}
+
 // However many groups there are, few are looked at, and all queues are found.
 func TestBehindDead_ManyGroups(t *testing.T) {
 	const groups = 100_000

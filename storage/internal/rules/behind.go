@@ -13,6 +13,7 @@ type Behind struct {
 	Limit  int    // of queues
 	queue  string // of the last group
 	passed int    // groups of it in which nobody waits behind a dead member
+	all    int    // such groups of all queues
 }
 
 // Next is where to look after a group.
@@ -34,6 +35,12 @@ func (b *Behind) Add(name string, n int64, died time.Time) Next {
 	found := last >= 0 && b.All[last].Queue == queue
 	switch {
 	case n == 0:
+		if b.all++; b.all >= storage.BehindAll {
+			if last >= 0 {
+				b.All[last].More = true
+			}
+			return Next{Over: true}
+		}
 		if b.passed++; b.passed < storage.BehindLooks {
 			return Next{}
 		}
