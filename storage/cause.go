@@ -15,9 +15,11 @@ type Cause struct {
 	Text   string `json:"text"`
 	// N is how many jobs with this cause are dead.
 	N int64 `json:"count"`
-	// First and Last are when the first and the last of them died.
+	// First is when the first job died that the cause has counted, which may have been redriven
+	// or deleted since.
 	First time.Time `json:"first"`
-	Last  time.Time `json:"last"`
+	// Last is when the last of them died.
+	Last time.Time `json:"last"`
 	// Job is the last of them.
 	Job ID `json:"job"`
 }

@@ -177,8 +177,9 @@ type Timekeeper interface {
 	//   - A scheduled job with a Delay, or put back by an outcome with a DueAt, is due
 	//     that Delay after now if its delay began after now.
 	//   - A ready job that was due later is due now.
-	//   - A dead job that died later died now. A finished job that ended later ended now, and
-	//     the time for which it is kept counts from now.
+	//   - A dead job that died later died now. A First of a cause that was later is now.
+	//   - A finished job that ended later ended now, and the time for which it is kept counts
+	//     from now.
 	//   - A message that was published later was published now: its KeepUntil, and the end of
 	//     its DedupFor, come earlier by as much. An entry that was written later was written
 	//     now; its CreatedAt stays.

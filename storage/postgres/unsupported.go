@@ -10,7 +10,7 @@ import (
 
 // lacks is what a Store does not do yet: the methods below, and what has no method of its own.
 var lacks = []storage.Feature{
-	"Hold", "Release", "Stats", "Causes", "Checkpoint", "States", "Jobs", "Redrive", "RunNow", "Change", "Delete", "Ahead", "Check",
+	"Hold", "Release", "Stats", "Causes", "Deaths", "Checkpoint", "States", "Jobs", "Redrive", "RunNow", "Change", "Delete", "Ahead", "Check",
 	storage.FeatureTags, storage.FeatureWindows, storage.FeatureUnavailable, storage.FeatureKept, storage.FeatureTogether,
 	storage.FeatureNewest,
 	of(storage.SettingMaxJobs), of(storage.SettingMaxBytes), of(storage.SettingWhenFull), of(storage.SettingMinFree),
@@ -96,6 +96,11 @@ func (s *Store) Stats(context.Context) ([]storage.LaneStats, error) {
 // Causes is not supported yet.
 func (s *Store) Causes(context.Context, storage.Lane, int) ([]storage.Cause, error) {
 	return nil, missing("Causes")
+}
+
+// Deaths is not supported yet.
+func (s *Store) Deaths(context.Context, int64, time.Time, time.Duration, int, int) ([]int, error) {
+	return nil, missing("Deaths")
 }
 
 // Checkpoint is not supported yet.

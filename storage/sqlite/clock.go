@@ -43,6 +43,7 @@ ORDER BY until LIMIT 1 OFFSET ?2 + 0`
 	sqlShiftKeys = `UPDATE main.errand_unique SET until = until - (` + began + ` - ?3), since = ?3
 WHERE until > ?1 AND until <= ?2 AND until > 0 AND until < 9223372036854775807 AND ` + began + ` > ?3 AND slot = 0
 AND NOT EXISTS (SELECT 1 FROM main.errand_job j WHERE j.id = job AND j.state = 1 AND j.delay = 0)`
+	sqlShiftCauses = `UPDATE main.errand_cause SET first = ?1 WHERE first > ?1`
 	// When attempts of lanes have ended for the last time, see errand_number.
 	sqlShiftLasts = `UPDATE main.errand_number SET n = ?1 WHERE id >= 32 AND id % 32 IN (18, 20) AND n > ?1`
 )
@@ -144,8 +145,10 @@ func (t *tx) stepClock(now time.Time, after int64, step int) (next int64, err er
 	at := micros(now)
 	t.at, t.meta.clock = min(t.at, at), min(t.meta.clock, at)
 	if after == 0 {
-		if _, err := t.exec(sqlShiftLasts, at); err != nil {
-			return 0, err
+		for _, text := range []string{sqlShiftLasts, sqlShiftCauses} {
+			if _, err := t.exec(text, at); err != nil {
+				return 0, err
+			}
 		}
 		if err := t.shiftSamples(at); err != nil {
 			return 0, err

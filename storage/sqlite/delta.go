@@ -333,7 +333,7 @@ func (t *tx) depart(d *delta) (found bool, err error) {
 		if err := t.row(sqlDropDead, []any{f.ID}, &cause); err != nil {
 			return false, err
 		}
-		t.deaths.count(cause, -1)
+		t.deaths.leave(cause)
 		t.refer(e.inEffect, -1)
 	case from.live() && f.UniqueKey.Valid:
 		if err := t.releaseKey(f, e); err != nil {
@@ -359,7 +359,7 @@ func (t *tx) depart(d *delta) (found bool, err error) {
 	}
 	switch to {
 	case dead:
-		t.deaths.count(e.cause, 1)
+		t.deaths.come(e.cause, e.at)
 		t.died = append(t.died, death{f.Lane, f.ID})
 		t.lasts.failure(f.Lane, f.ID, e.at)
 		t.refer(e.inEffect, 1)

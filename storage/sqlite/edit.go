@@ -39,7 +39,7 @@ AND (?4 <> '' OR ?5 <> '' OR ` + notBulk + `) AND created_at >= ?7 AND created_a
 		` AND o.group_key = ?13 AND o.role = 0 ORDER BY o.job LIMIT ?10`
 	sqlLastFinished = `SELECT COALESCE(MAX(id), 0) FROM main.errand_finished`
 
-	sqlDeadCause = `SELECT d.cause, d.reason, c.text FROM main.errand_dead d JOIN main.errand_cause c USING (cause) WHERE d.id = ?1`
+	sqlDeadCause = `SELECT d.cause, d.reason, d.ended_at, c.text FROM main.errand_dead d JOIN main.errand_cause c USING (cause) WHERE d.id = ?1`
 	sqlSetCause  = `UPDATE main.errand_dead SET cause = ?2 WHERE id = ?1`
 	sqlAddEdit   = `INSERT INTO main.errand_history (job, n, attempt, at, phase, error, stack, duration, instance, args)
 SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, '` + storage.PhaseEdited + `', '', '', 0, ?4, ?5 FROM main.errand_history WHERE job = ?1`
@@ -217,20 +217,20 @@ func (t *tx) toQueue(r *jobRow, queue string) error {
 
 // moveCause counts a dead job for the cause of its lane that has the text of its cause.
 func (t *tx) moveCause(r *jobRow) error {
-	var cause int64
+	var cause, at int64
 	var reason, text string
-	err := t.row(sqlDeadCause, []any{r.ID}, &cause, &reason, &text)
+	err := t.row(sqlDeadCause, []any{r.ID}, &cause, &reason, &at, &text)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	t.deaths.count(cause, -1)
+	t.deaths.leave(cause)
 	if cause, err = t.cause(r.Lane, reason, text); err != nil {
 		return err
 	}
-	t.deaths.count(cause, 1)
+	t.deaths.come(cause, at)
 	_, err = t.exec(sqlSetCause, r.ID, cause)
 	return err
 }

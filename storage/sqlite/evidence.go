@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"hash/fnv"
+	"math"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -106,39 +107,61 @@ func (t *tx) flushSuccesses() error {
 const (
 	sqlFindCause   = `SELECT cause FROM main.errand_cause WHERE lane = ?1 AND reason = ?2 AND hash = ?3`
 	sqlCountCauses = `SELECT COUNT(*) FROM main.errand_cause WHERE lane = ?1 AND hash <> ?2`
-	sqlAddCause    = `INSERT INTO main.errand_cause (cause, lane, reason, hash, n, text) VALUES (?1, ?2, ?3, ?4, 0, ?5)`
-	sqlCountDeaths = `UPDATE main.errand_cause SET n = n + ?2 WHERE cause = ?1 RETURNING n`
+	sqlAddCause    = `INSERT INTO main.errand_cause (cause, lane, reason, hash, n, text, first) VALUES (?1, ?2, ?3, ?4, 0, ?5, 9223372036854775807)`
+	sqlCountDeaths = `UPDATE main.errand_cause SET n = n + ?2, first = MIN(first, ?3) WHERE cause = ?1 RETURNING n`
 	sqlDropCause   = `DELETE FROM main.errand_cause WHERE cause = ?1`
 
 	// The literal of the partial index is in each condition on cause.
 	firstDeath = `(SELECT ended_at FROM main.errand_dead WHERE cause = c.cause AND cause <> 0 ORDER BY ended_at LIMIT 1)`
 	lastDead   = `(SELECT id FROM main.errand_dead WHERE cause = c.cause AND cause <> 0 ORDER BY ended_at DESC, id DESC LIMIT 1)`
-	sqlCauses  = `SELECT c.cause, queue, kind, c.reason, text, n, ` + firstDeath + ` AS first, d.ended_at AS last, d.id, d.salt, d.created_at
+	sqlCauses  = `SELECT c.cause, queue, kind, c.reason, text, n, COALESCE(first, ` + firstDeath + `) AS first, d.ended_at AS last, d.id, d.salt, d.created_at
 FROM (SELECT * FROM main.errand_cause c LEFT JOIN main.errand_lane USING (lane) WHERE (?1 = '' OR queue = ?1) AND (?2 = '' OR kind = ?2)
 ORDER BY n DESC, cause LIMIT ?3) c
 CROSS JOIN main.errand_dead d ON d.id = ` + lastDead + ` ORDER BY n DESC, c.cause`
 )
 
+// sqlDeaths counts no row twice and none beyond the limits: each time is a range of the index.
+const sqlDeaths = `WITH RECURSIVE time (i) AS (SELECT 0 WHERE ?4 > 0 UNION ALL SELECT i + 1 FROM time WHERE i < ?4 - 1)
+SELECT i, (SELECT COUNT(*) FROM (SELECT 1 FROM main.errand_dead WHERE cause = ?1 AND cause <> 0 AND ended_at >= ?2 + i * ?3 AND ended_at < ?2 + (i + 1) * ?3 LIMIT ?5 + 0)) AS n FROM time`
+
 // deaths are the causes that a transaction has found, and what it adds to each.
 type deaths struct {
 	found map[causeName]int64
-	n     map[int64]int64 // by cause, also those found for nothing
+	added map[int64]*added // by cause, also those found for nothing
 }
+
+// added is what a transaction adds to a cause.
+type added struct{ n, first int64 }
 
 type causeName struct {
 	lane         int64
 	reason, text string
 }
 
-// count counts n dead letters of a cause more; 0 stands for none.
-func (d *deaths) count(cause, n int64) {
-	if cause == 0 {
-		return
+// of returns what is added to a cause.
+func (d *deaths) of(cause int64) *added {
+	if d.added == nil {
+		d.added = map[int64]*added{}
 	}
-	if d.n == nil {
-		d.n = map[int64]int64{}
+	if d.added[cause] == nil {
+		d.added[cause] = &added{first: math.MaxInt64}
 	}
-	d.n[cause] += n
+	return d.added[cause]
+}
+
+// come counts a dead letter of a cause that died at a time.
+func (d *deaths) come(cause, at int64) {
+	if cause != 0 { // which stands for none
+		a := d.of(cause)
+		a.n, a.first = a.n+1, min(a.first, at)
+	}
+}
+
+// leave counts one of a cause that is no longer dead.
+func (d *deaths) leave(cause int64) {
+	if cause != 0 {
+		d.of(cause).n--
+	}
 }
 
 // cause returns the number of a cause, creating it if need be.
@@ -159,7 +182,7 @@ func (t *tx) cause(lane int64, reason, text string) (id int64, err error) {
 		d.found = map[causeName]int64{}
 	}
 	d.found[name] = id
-	d.count(id, 0) // so that it goes if the job turns out not to be there
+	d.of(id) // so that it goes if the job turns out not to be there
 	return id, nil
 }
 
@@ -198,9 +221,9 @@ func hashOf(text string) int64 {
 // flushDeaths writes what the transaction has added to causes, and deletes those
 // without a dead letter.
 func (t *tx) flushDeaths() error {
-	for cause, add := range t.deaths.n {
+	for cause, add := range t.deaths.added {
 		var n int64
-		err := t.row(sqlCountDeaths, []any{cause, add}, &n)
+		err := t.row(sqlCountDeaths, []any{cause, add.n, add.first}, &n)
 		if err == nil && n <= 0 {
 			_, err = t.exec(sqlDropCause, cause)
 		}
@@ -230,4 +253,20 @@ func (s *Store) Causes(ctx context.Context, lane storage.Lane, limit int) (out [
 		})
 	}
 	return out, err
+}
+
+// Deaths implements [storage.Store].
+func (s *Store) Deaths(ctx context.Context, cause int64, from time.Time, each time.Duration, n, most int) ([]int, error) {
+	var rows []struct{ I, N int }
+	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		return tx.Select(&rows, sqlDeaths, cause, micros(from), each.Microseconds(), max(n, 0), max(most, 0))
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]int, max(n, 0))
+	for _, r := range rows {
+		out[r.I] = r.N
+	}
+	return out, nil
 }

@@ -65,6 +65,30 @@ var causeFaults = []fault{
 		}
 		return all
 	})},
+	{"the first of those that are dead", "cause_first", listing(func(m *Memory, all []storage.Cause) []storage.Cause {
+		for c, jobs := range m.dying() {
+			for i := range all {
+				if all[i].ID == c.id {
+					all[i].First = jobs[0].EndedAt
+				}
+			}
+		}
+		return all
+	})},
+	{"deaths without a bound", "cause_deaths", func(in *instance) storage.Store {
+		h := sound(in)
+		h.deaths = func(ctx context.Context, cause int64, from time.Time, each time.Duration, n, _ int) ([]int, error) {
+			return in.Deaths(ctx, cause, from, each, n, 1000)
+		}
+		return h
+	}},
+	{"deaths a time late", "cause_deaths", func(in *instance) storage.Store {
+		h := sound(in)
+		h.deaths = func(ctx context.Context, cause int64, from time.Time, each time.Duration, n, most int) ([]int, error) {
+			return in.Deaths(ctx, cause, from.Add(time.Microsecond), each, n, most)
+		}
+		return h
+	}},
 	{"causes by the lane of the first death", "cause_lane", listing(func(m *Memory, all []storage.Cause) []storage.Cause {
 		for i := range all {
 			all[i].Queue = queue

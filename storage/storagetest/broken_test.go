@@ -64,6 +64,7 @@ type hooks struct {
 	cancel   func(context.Context, time.Time, storage.ID, storage.Retention) (storage.State, error)
 	list     func(context.Context, storage.Filter, string, int) (storage.Page, error)
 	causes   func(context.Context, storage.Lane, int) ([]storage.Cause, error)
+	deaths   func(context.Context, int64, time.Time, time.Duration, int, int) ([]int, error)
 	stats    func(context.Context) ([]storage.LaneStats, error)
 	closing  func() error
 	put      func(context.Context, time.Time, storage.Schedule) (int64, error)
@@ -91,7 +92,7 @@ func sound(instance *instance) *hooks {
 	in := &amnesiac{instance: instance}
 	return &hooks{
 		amnesiac: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
-		runNow: in.RunNow, change: in.Change, del: in.Delete, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes, stats: in.Stats,
+		runNow: in.RunNow, change: in.Change, del: in.Delete, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes, deaths: in.Deaths, stats: in.Stats,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
 		hold: in.Hold, release: in.Release, holds: in.Holds, configure: in.Configure, settings: in.Settings, evicted: in.NotifyEvicted,
 		checkpoint: in.Checkpoint, states: in.States,
@@ -140,6 +141,10 @@ func (h *hooks) Stats(ctx context.Context) ([]storage.LaneStats, error) { return
 
 func (h *hooks) Causes(ctx context.Context, lane storage.Lane, limit int) ([]storage.Cause, error) {
 	return h.causes(ctx, lane, limit)
+}
+
+func (h *hooks) Deaths(ctx context.Context, cause int64, from time.Time, each time.Duration, n, most int) ([]int, error) {
+	return h.deaths(ctx, cause, from, each, n, most)
 }
 
 func (h *hooks) Close() error { return h.closing() }

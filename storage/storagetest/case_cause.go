@@ -69,7 +69,7 @@ func (f *fixture) buryAll(texts []string) {
 var causeCases = []testCase{
 	{"cause_list", `Cause is what dead jobs have in common: the lane in which they died, the reason, and the text that Finish.Cause gave.
 N is how many jobs with this cause are dead.
-First and Last are when the first and the last of them died.
+Last is when the last of them died.
 Job is the last of them.
 Causes lists the causes of a lane, at most limit of them: those of most dead jobs first, and of equally many the older one.
 An empty name of lane stands for any.`, func(f *fixture) {
@@ -97,7 +97,8 @@ An empty name of lane stands for any.`, func(f *fixture) {
 	}},
 
 	{"cause_gone", `It is there as long as one of them is dead.
-ID is positive, and never given to another cause, even after this one is gone.`, func(f *fixture) {
+ID is positive, and never given to another cause, even after this one is gone.
+First is when the first job died that the cause has counted, which may have been redriven or deleted since.`, func(f *fixture) {
 		jobs := f.dies(3, storage.ReasonPermanent, "no")
 		id := f.causes(storage.Lane{}, 1)[0].ID
 		_, err := f.s.Redrive(f.ctx, f.now, storage.Selection{IDs: []storage.ID{jobs[2].ID}}, "")
@@ -108,15 +109,61 @@ ID is positive, and never given to another cause, even after this one is gone.`,
 		f.sameCauses(f.causes(storage.Lane{}, 10), causeOf(storage.ReasonPermanent, "no", jobs[:2]...))
 		_, err = f.s.Delete(f.ctx, storage.Selection{IDs: []storage.ID{jobs[0].ID}})
 		f.must(err)
-		f.sameCauses(f.causes(storage.Lane{}, 10), causeOf(storage.ReasonPermanent, "no", jobs[1]))
+		left := causeOf(storage.ReasonPermanent, "no", jobs[1])
+		left.First = jobs[0].EndedAt.UTC()
+		f.sameCauses(f.causes(storage.Lane{}, 10), left)
 		_, err = f.s.Delete(f.ctx, storage.Selection{IDs: []storage.ID{jobs[1].ID}})
 		f.must(err)
 		f.sameCauses(f.causes(storage.Lane{}, 10))
 		again := f.leaseOne(f.s)
 		f.apply(f.s, died(again.Lease, storage.ReasonPermanent, "no"))
-		if got := f.causes(storage.Lane{}, 1)[0].ID; got == id {
+		if got := f.causes(storage.Lane{}, 1)[0]; got.ID == id {
 			f.Errorf("the ID %d was given a second time", id)
 		}
+		f.sameCauses(f.causes(storage.Lane{}, 10), causeOf(storage.ReasonPermanent, "no", f.record(again.ID)))
+	}},
+
+	{"cause_first", `First is when the first job died that the cause has counted, which may have been redriven or deleted since.`, func(f *fixture) {
+		early := f.dies(1, storage.ReasonPermanent, "no")[0]
+		there := f.dies(2, storage.ReasonPermanent, "no", lane("a", kind))
+		_, err := f.s.Change(f.ctx, f.now, storage.Selection{IDs: []storage.ID{early.ID}}, storage.Edit{Queue: "a"})
+		f.must(err)
+		want := causeOf(storage.ReasonPermanent, "no", early, there[0], there[1])
+		want.Queue = "a"
+		f.sameCauses(f.causes(storage.Lane{}, 10), want)
+		_, err = f.s.Delete(f.ctx, storage.Selection{IDs: []storage.ID{early.ID, there[0].ID}})
+		f.must(err)
+		want.N = 1
+		f.sameCauses(f.causes(storage.Lane{}, 10), want)
+	}},
+
+	{"cause_deaths", `Deaths counts the dead jobs of a cause by when they died: in n times that follow each other, of a length each, the first of which begins at from.
+Of each it counts at most most. There are none of a cause that is gone.`, func(f *fixture) {
+		from := f.now
+		jobs := f.dies(4, storage.ReasonPermanent, "no") // after 1 to 4 seconds
+		f.dies(2, storage.ReasonPermanent, "other")
+		jobs = append(jobs, f.dies(3, storage.ReasonPermanent, "no")...) // after 7 to 9
+		all := f.causes(storage.Lane{}, 10)
+		check := func(cause int64, from time.Time, each time.Duration, n, most int, want ...int) {
+			f.Helper()
+			got, err := f.s.Deaths(f.ctx, cause, from, each, n, most)
+			if f.must(err); !slices.Equal(got, want) {
+				f.Errorf("Deaths(%v after %v, %d times, at most %d) = %v, want %v", each, from, n, most, got, want)
+			}
+		}
+		check(all[0].ID, from, 2*time.Second, 5, 10, 1, 2, 1, 1, 2)
+		check(all[0].ID, from, 2*time.Second, 3, 10, 1, 2, 1)
+		check(all[0].ID, from.Add(time.Second), 4*time.Second, 3, 10, 4, 2, 1)
+		check(all[0].ID, from.Add(time.Second), 4*time.Second, 3, 3, 3, 2, 1)
+		check(all[0].ID, from.Add(time.Second), 4*time.Second, 3, 0, 0, 0, 0)
+		check(all[0].ID, from, time.Second, 0, 10)
+		check(all[1].ID, from, 10*time.Second, 2, 10, 2, 0)
+		_, err := f.s.Redrive(f.ctx, f.now, storage.Selection{IDs: []storage.ID{jobs[0].ID, jobs[6].ID}}, "")
+		f.must(err)
+		check(all[0].ID, from, 2*time.Second, 5, 10, 0, 2, 1, 1, 1)
+		_, err = f.s.Delete(f.ctx, storage.Selection{Filter: storage.Filter{Cause: all[0].ID}})
+		f.must(err)
+		check(all[0].ID, from, 2*time.Second, 5, 10, 0, 0, 0, 0, 0)
 	}},
 
 	{"cause_lane", `the lane in which they died`, func(f *fixture) {

@@ -169,6 +169,18 @@ A scheduled job with a Delay`, func(f *fixture) {
 		f.counts(count(storage.Dead, 3))
 	}},
 
+	{"shift_causes", `A First of a cause that was later is now.`, func(f *fixture) {
+		f.timekeeper(f.s)
+		f.later(month)
+		gone := f.bury(storage.ReasonPermanent, "no")
+		left := f.dies(1, storage.ReasonPermanent, "no")[0].ID
+		f.later(-month)
+		f.stepClock(f.now)
+		_, err := f.s.Delete(f.ctx, storage.Selection{IDs: []storage.ID{gone}})
+		f.must(err)
+		f.sameCauses(f.causes(storage.Lane{}, 10), causeOf(storage.ReasonPermanent, "no", f.record(left)))
+	}},
+
 	{"shift_running", `The wall clock takes nobody's lease.
 What was counted from a later time counts from now`, func(f *fixture) {
 		f.timekeeper(f.s)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
@@ -14,6 +15,7 @@ type cause struct {
 	lane   storage.Lane
 	reason storage.Reason
 	text   string
+	first  time.Time // when the first job died that it has counted
 }
 
 // dying returns the dead jobs by their causes, those of each in the order of their
@@ -26,8 +28,17 @@ func (m *Memory) dying() map[*cause][]*job {
 	return out
 }
 
-// causeOf returns the cause that a death counts for.
-func (m *Memory) causeOf(lane storage.Lane, reason storage.Reason, text string) *cause {
+// causeOf returns the cause that a death at a time counts for.
+func (m *Memory) causeOf(at time.Time, lane storage.Lane, reason storage.Reason, text string) *cause {
+	c := m.findCause(lane, reason, text)
+	if at = at.Truncate(time.Microsecond); c.first.IsZero() || at.Before(c.first) {
+		c.first = at
+	}
+	return c
+}
+
+// findCause returns a cause, or a new one.
+func (m *Memory) findCause(lane storage.Lane, reason storage.Reason, text string) *cause {
 	others := map[*cause]bool{}
 	for _, j := range m.jobs {
 		if j.State != storage.Dead || j.cause.lane != lane {
@@ -41,10 +52,10 @@ func (m *Memory) causeOf(lane storage.Lane, reason storage.Reason, text string) 
 		}
 	}
 	if len(others) >= storage.CauseLimit && text != storage.OtherCause {
-		return m.causeOf(lane, reason, storage.OtherCause)
+		return m.findCause(lane, reason, storage.OtherCause)
 	}
 	m.lastCause++
-	return &cause{m.lastCause, lane, reason, text}
+	return &cause{id: m.lastCause, lane: lane, reason: reason, text: text}
 }
 
 // Causes implements [storage.Store].
@@ -55,14 +66,31 @@ func (in *instance) Causes(ctx context.Context, lane storage.Lane, limit int) ([
 	defer in.m.mu.Unlock()
 	var out []storage.Cause
 	for c, jobs := range in.m.dying() {
-		first, last := jobs[0], jobs[len(jobs)-1]
+		last := jobs[len(jobs)-1]
 		if lane.Includes(c.lane.Queue, c.lane.Kind) {
 			out = append(out, storage.Cause{
 				ID: c.id, Lane: c.lane, Reason: c.reason, Text: c.text, N: int64(len(jobs)),
-				First: first.EndedAt, Last: last.EndedAt, Job: last.ID,
+				First: c.first, Last: last.EndedAt, Job: last.ID,
 			})
 		}
 	}
 	slices.SortFunc(out, func(a, b storage.Cause) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.ID, b.ID)) })
 	return out[:min(len(out), max(limit, 0))], nil
+}
+
+// Deaths implements [storage.Store].
+func (in *instance) Deaths(ctx context.Context, cause int64, from time.Time, each time.Duration, n, most int) ([]int, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer in.m.mu.Unlock()
+	out := make([]int, max(n, 0))
+	for c, jobs := range in.m.dying() {
+		for _, j := range jobs {
+			if at := j.EndedAt.Sub(from); c.id == cause && at >= 0 && int(at/each) < n && out[at/each] < most {
+				out[at/each]++
+			}
+		}
+	}
+	return out, nil
 }

@@ -83,7 +83,7 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit, doubtful bool) 
 		j.Queue = e.Queue
 		m.meet(storage.Lane{Queue: j.Queue, Kind: j.Kind})
 		if j.State == storage.Dead {
-			j.cause = m.causeOf(storage.Lane{Queue: j.Queue, Kind: j.Kind}, j.Reason, j.cause.text)
+			j.cause = m.causeOf(j.EndedAt, storage.Lane{Queue: j.Queue, Kind: j.Kind}, j.Reason, j.cause.text)
 		}
 		if j.unspent != 0 && j.unspent == j.token {
 			lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}

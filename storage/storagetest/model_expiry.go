@@ -70,7 +70,7 @@ func (m *Memory) expire(now time.Time, j *job, e storage.ExpiredJob, x *storage.
 		m.finish(now, j, storage.Expired, x.Retention)
 	} else {
 		lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
-		j.Reason, j.endPolicy, j.cause = e.Reason, append([]byte{}, j.Policy...), m.causeOf(lane, e.Reason, e.Error)
+		j.Reason, j.endPolicy, j.cause = e.Reason, append([]byte{}, j.Policy...), m.causeOf(now, lane, e.Reason, e.Error)
 		m.end(now, j, storage.Dead)
 		m.noteEnd(now, lane, j, false, true)
 		if x.Follow != nil {

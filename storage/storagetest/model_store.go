@@ -302,7 +302,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 		}
 		m.regroup(j.Queue, j.Group, false)
 	case storage.Dead:
-		j.Reason, j.endError, j.endPolicy, j.cause = f.Reason, f.Error, slices.Clone(f.Policy), m.causeOf(lane, f.Reason, f.Cause)
+		j.Reason, j.endError, j.endPolicy, j.cause = f.Reason, f.Error, slices.Clone(f.Policy), m.causeOf(now, lane, f.Reason, f.Cause)
 		m.end(now, j, storage.Dead)
 		j.keepEnd(&f)
 	default:

@@ -1,6 +1,8 @@
 package storagetest
 
 import (
+	"time"
+
 	"pgregory.net/rapid"
 
 	"github.com/errandq/errand/storage"
@@ -12,7 +14,16 @@ func (h *history) causes(t *rapid.T) {
 		Queue: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "queue"),
 		Kind:  rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "kind"),
 	}
-	h.sameCauses(h.pair(t), lane, rapid.IntRange(0, 3).Draw(t, "limit"))
+	p := h.pair(t)
+	reals, models := h.sameCauses(p, lane, rapid.IntRange(0, 3).Draw(t, "limit"))
+	for i := range reals {
+		from, most := models[i].First.Add(-time.Second), rapid.IntRange(0, 3).Draw(t, "most")
+		real, err := p.real.Deaths(h.ctx, reals[i].ID, from, 10*time.Second, 5, most)
+		h.must(err)
+		model, err := p.model.Deaths(h.ctx, models[i].ID, from, 10*time.Second, 5, most)
+		h.must(err)
+		h.both("deaths", real, model)
+	}
 }
 
 // sameCauses compares causes but for their IDs, and returns those of both.
