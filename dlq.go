@@ -42,8 +42,12 @@ func (q *Queue) DeadLetters() *DeadLetters { return &DeadLetters{q} }
 // Cause is what dead letters have in common: the queue and the kind in which they died,
 // the reason, and the text of their last error without what differs from job to job. In
 // Text a # stands for each number, hash, UUID or address, and … for what was quoted. N is
-// how many of them are dead, First and Last are when the first and the last of them died,
-// and Job is the last. [JobFilter].Cause takes the ID, which is given only once.
+// how many of them are dead, Last is when the last of them died, and Job is that.
+// [JobFilter].Cause takes the ID, which is given only once.
+//
+// First is when the first job died of it, also if that job was redriven, purged or evicted
+// since: while one is dead of it, a cause does not become younger. Once none is, the cause is
+// gone. If its error comes again, that is another cause, with another ID and First.
 //
 // Errors are counted as jobs die. A queue has at most 1,000 causes of one kind; all
 // further ones are counted as one for each reason, with the text "other".
@@ -55,15 +59,23 @@ type CauseOptions struct {
 	Lane Lane
 	// Limit is how many causes are returned at most, up to 10,000. If zero, 100.
 	Limit int
+	// Hours also counts when the dead letters died, in the current hour and the 23 before it, for
+	// the first 20 causes: see [Cause].Hours, which is nil of others. Of each hour at most 200
+	// are counted. If false, nothing is counted.
+	Hours bool
 }
 
 const (
 	defaultCauses = 100
 	maxCauses     = 10_000
+	// What Hours counts is read by an index, for each viewer of a page anew.
+	hoursCauses  = 20
+	hoursCounted = 24
+	hoursMost    = 200
 )
 
 // Causes returns what the dead letters died of, the most frequent cause first. It takes
-// as long for ten thousand dead letters of a cause as for one.
+// as long for ten thousand dead letters of a cause as for one; with Hours, a little longer.
 func (d *DeadLetters) Causes(ctx context.Context, o *CauseOptions) ([]Cause, error) {
 	o = cmp.Or(o, &CauseOptions{})
 	var f faults
@@ -79,7 +91,19 @@ func (d *DeadLetters) Causes(ctx context.Context, o *CauseOptions) ([]Cause, err
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return d.q.store.Causes(ctx, o.Lane, cmp.Or(o.Limit, defaultCauses))
+	all, err := d.q.store.Causes(ctx, o.Lane, cmp.Or(o.Limit, defaultCauses))
+	if err != nil || !o.Hours {
+		return all, err
+	}
+	from := d.q.clock.Now().UTC().Truncate(time.Hour).Add(-(hoursCounted - 1) * time.Hour)
+	for i := range all[:min(len(all), hoursCauses)] {
+		died, err := d.q.store.Deaths(ctx, all[i].ID, from, time.Hour, hoursCounted, hoursMost)
+		if err != nil {
+			return nil, err
+		}
+		all[i].Hours = &storage.CauseHours{From: from, Died: died, Most: hoursMost}
+	}
+	return all, nil
 }
 
 // RedriveOptions configure a redrive. Nil and the zero value mean defaults.

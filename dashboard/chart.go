@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/perminute"
+	"github.com/errandq/errand/storage"
 )
 
 // chart is a number over a time, with a table beside it.
@@ -66,8 +67,7 @@ func draw(name string, s span, points []point, now time.Time, least float64, nic
 		line = append(line, line[0]) // a dot, as its ends are round
 	}
 	c.Line = strings.Join(line, " ")
-	ground := length(chartGround).String()
-	c.Area = x(points[0]).String() + "," + ground + " " + c.Line + " " + x(points[len(points)-1]).String() + "," + ground
+	c.Area = area(c.Line, x(points[0]), x(points[len(points)-1]), chartGround)
 	if c.Peak = text(peak.y); peak.y > 0 {
 		c.When, c.X, c.Y = moment(s, peak.at), x(peak), y(peak.y)
 	}
@@ -80,6 +80,51 @@ func draw(name string, s span, points []point, now time.Time, least float64, nic
 		{chartRight, chartGround + 16, "now", "end"},
 	}
 	return c
+}
+
+// area returns the points of what is between a line and the ground.
+func area(line string, left, right, ground length) string {
+	return left.String() + "," + ground.String() + " " + line + " " + right.String() + "," + ground.String()
+}
+
+// The frame of a small line in its picture, see parts.html.
+const smallWidth, smallTop, smallGround = 92, 2, 20
+
+// smallLine is how many died of a cause in each hour of the last day, as a small picture.
+type smallLine struct {
+	Line, Area string // points
+	Most       string // the highest number and when it was
+}
+
+// day returns the line of the hours of a cause, as they are now: h may have been counted earlier, if
+// nobody has died since. It is nil if nothing was counted.
+func day(h *storage.CauseHours, now time.Time) *smallLine {
+	if h == nil || len(h.Died) == 0 {
+		return nil
+	}
+	from := now.UTC().Truncate(time.Hour).Add(time.Duration(1-len(h.Died)) * time.Hour)
+	died := make([]int, len(h.Died))
+	for i := range died {
+		if at := i + int(from.Sub(h.From)/time.Hour); at >= 0 && at < len(h.Died) {
+			died[i] = h.Died[at]
+		}
+	}
+	peak := slices.Max(died)
+	if peak == 0 {
+		return &smallLine{Most: "none"}
+	}
+	line := make([]string, len(died))
+	step := length(smallWidth) / length(max(len(died)-1, 1))
+	for i, n := range died {
+		line[i] = (2 + step*length(i)).String() + "," + (smallGround - (smallGround-smallTop)*length(n)/length(peak)).String()
+	}
+	l := &smallLine{Line: strings.Join(line, " "), Most: count(peak)}
+	l.Area = area(l.Line, 2, 2+smallWidth, smallGround)
+	if peak >= h.Most {
+		l.Most += " or more"
+	}
+	l.Most += " at " + from.Add(time.Duration(slices.Index(died, peak))*time.Hour).Format("15:04")
+	return l
 }
 
 // moment returns a time as a chart of a span says it, in UTC as all exact times of the pages.

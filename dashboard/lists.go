@@ -60,7 +60,7 @@ func causes(x *request) (*content, error) {
 	v := x.URL.Query()
 	d := &causesData{Lane: errand.Lane{Queue: v.Get("queue"), Kind: v.Get("kind")}}
 	var err error
-	if d.Causes, err = x.b.q.DeadLetters().Causes(x.Context(), &errand.CauseOptions{Lane: d.Lane, Limit: causesLimit}); err != nil {
+	if d.Causes, err = x.b.q.DeadLetters().Causes(x.Context(), &errand.CauseOptions{Lane: d.Lane, Limit: causesLimit, Hours: true}); err != nil {
 		return nil, err
 	}
 	l, err := x.look()

@@ -331,7 +331,7 @@ func (s *looks) judge(ctx context.Context, l *look, changed bool) <-chan *errand
 func (s *looks) rest(ctx context.Context, l *look, changed bool) (err error) {
 	first := !l.full
 	if of := l.deaths(); first || of != l.causesOf {
-		if l.causes, err = s.q.DeadLetters().Causes(ctx, &errand.CauseOptions{Limit: ofCauses}); err != nil {
+		if l.causes, err = s.q.DeadLetters().Causes(ctx, &errand.CauseOptions{Limit: ofCauses, Hours: true}); err != nil {
 			return err
 		}
 		l.causesOf = of

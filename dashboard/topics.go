@@ -443,7 +443,7 @@ func (x *request) sent(d *endpointData) error {
 	if d.Sent, err = x.sentRows(sent); err != nil {
 		return err
 	}
-	if d.Causes, err = x.b.q.DeadLetters().Causes(x.Context(), &errand.CauseOptions{Lane: errand.Lane{Queue: d.Queue}, Limit: followLimit}); err != nil {
+	if d.Causes, err = x.b.q.DeadLetters().Causes(x.Context(), &errand.CauseOptions{Lane: errand.Lane{Queue: d.Queue}, Limit: followLimit, Hours: true}); err != nil {
 		return err
 	}
 	all, err := x.b.q.Settings(x.Context())

@@ -293,6 +293,7 @@ var funcs = template.FuncMap{
 	"perMinute": perMinute,
 	"quantiles": func(h errand.Histogram) string { return quantiles(&h) },
 	"shape":     func(s errand.State) string { return shapes[s] },
+	"day":       day,
 	"dict":      dict,
 	"pairs":     pairs,
 }

@@ -22,7 +22,23 @@ type Cause struct {
 	Last time.Time `json:"last"`
 	// Job is the last of them.
 	Job ID `json:"job"`
+	// Hours say when they died. A Store leaves it nil: it is for who asks for Deaths too.
+	Hours *CauseHours `json:"hours,omitempty"`
 }
+
+// CauseHours says in which hours of a day the jobs have died that are dead of a cause.
+type CauseHours struct {
+	// From is when the first of the hours began. They are those of the clock in UTC.
+	From time.Time `json:"from"`
+	// Died is how many of them died in each hour, the earliest first.
+	Died []int `json:"died"`
+	// Most is how many were counted of an hour at most: that number in Died says as many or
+	// more.
+	Most int `json:"most"`
+}
+
+// IsNew reports whether the first job died less than a day before now.
+func (c *Cause) IsNew(now time.Time) bool { return now.Sub(c.First) < 24*time.Hour }
 
 const (
 	// CauseLimit is how many causes a lane has.

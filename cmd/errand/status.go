@@ -107,7 +107,7 @@ days, else by six hours; a file keeps a day by five minutes and seven days by ho
 				if len(s.Causes) > 0 {
 					p.printf("\n")
 				}
-				t.printCauses(p, s.Causes)
+				t.printCauses(p, s.Causes, s.At)
 				t.printHealth(p, &s.Health)
 				t.printHistory(p, s.History, ago)
 			})

@@ -86,7 +86,7 @@ func (t *tool) picture(now, before *snapshot) error {
 	if len(now.Causes) > 0 {
 		p.printf("\n")
 	}
-	t.printCauses(&p, now.Causes)
+	t.printCauses(&p, now.Causes, now.At)
 	t.printHealth(&p, &now.Health)
 	if t.out.terminal() {
 		_, err := fmt.Fprintf(t.out, "\x1b[H\x1b[J%s", b.Bytes())
