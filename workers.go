@@ -20,8 +20,14 @@ type WorkerInfo struct {
 	// Instance names the process, as JobInfo.History does.
 	Instance string `json:"instance"`
 	// Unknown is true if the process lives and may have workers, but shows nothing that
-	// can be read here. All other fields are zero then.
+	// can be read here. All other fields but Running are zero then.
 	Unknown bool `json:"unknown,omitempty"`
+	// Running is how many handlers run now in the process, of all its workers together. Those
+	// that are being stopped do not count.
+	Running int `json:"running"`
+	// Places is the sum of the Concurrency of the workers of the process. Running may be more: some
+	// attempts take no place, see [HandlerOptions].CountsFor.
+	Places int `json:"places"`
 	// Since is when the worker began to run.
 	Since time.Time `json:"since"`
 	// Stopping is true if it takes no more jobs.
@@ -120,7 +126,11 @@ func (q *Queue) Workers(ctx context.Context) (all []WorkerInfo, err error) {
 	if err != nil {
 		return nil, err
 	}
+	loads := map[string]*WorkerInfo{} // two Queues of a process on the file have one name
 	for _, d := range docs {
+		load := cmp.Or(loads[d.Instance], &WorkerInfo{})
+		loads[d.Instance] = load
+		load.Running += d.Running
 		var doc struct {
 			Workers []WorkerInfo `json:"workers"`
 		}
@@ -129,8 +139,13 @@ func (q *Queue) Workers(ctx context.Context) (all []WorkerInfo, err error) {
 		}
 		for _, w := range doc.Workers {
 			w.Instance = d.Instance
+			load.Places += w.Concurrency
 			all = append(all, w)
 		}
+	}
+	for i := range all {
+		load := loads[all[i].Instance]
+		all[i].Running, all[i].Places = load.Running, load.Places
 	}
 	return all, nil
 }

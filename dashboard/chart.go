@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/errandq/errand"
 	"github.com/errandq/errand/internal/perminute"
-	"github.com/errandq/errand/storage"
 )
 
 // chart is a number over a time, with a table beside it.
@@ -96,9 +96,10 @@ type smallLine struct {
 	Most       string // the highest number and when it was
 }
 
-// day returns the line of the hours of a cause, as they are now: h may have been counted earlier, if
+// day returns the line of the hours of a cause, as they are now: they may have been counted earlier, if
 // nobody has died since. It is nil if nothing was counted.
-func day(h *storage.CauseHours, now time.Time) *smallLine {
+func day(c errand.Cause, now time.Time) *smallLine {
+	h := c.Hours
 	if h == nil || len(h.Died) == 0 {
 		return nil
 	}

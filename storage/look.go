@@ -62,6 +62,10 @@ type Published struct {
 	// Doc is what it has published. It is nil if it lives and shows nothing, or nothing
 	// that can be read here.
 	Doc []byte
+	// Running is how many handlers run there, as far as [Marker] was told: of leases it holds
+	// that are Started, and neither Ended nor Stopping. It is 0 if that cannot be read, or if
+	// the Store is no Marker.
+	Running int
 }
 
 // Versioner is implemented by a Store that can say whether anything was committed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -133,7 +134,7 @@ func (t *tool) printWorkers(p *printer, all []queue.WorkerInfo) {
 		return
 	}
 	p.printf("\n")
-	list := table{head: []string{"WORKER", "QUEUES", "KINDS", " AT A TIME", "SINCE", "STATE"}}
+	list := table{head: []string{"WORKER", "QUEUES", "KINDS", " AT A TIME", "PROCESS RUNS", "SINCE", "STATE"}}
 	for _, w := range all {
 		state := "works"
 		switch {
@@ -147,10 +148,18 @@ func (t *tool) printWorkers(p *printer, all []queue.WorkerInfo) {
 		for _, l := range w.Limits {
 			state += limitText(&l)
 		}
-		list.add(text(w.Instance), text(strings.Join(w.Queues, ", ")), text(strings.Join(w.Kinds, ", ")), number(w.Concurrency), text(when(w.Since)), text(state))
+		list.add(text(w.Instance), text(strings.Join(w.Queues, ", ")), text(strings.Join(w.Kinds, ", ")), number(w.Concurrency), text(loadText(&w)), text(when(w.Since)), text(state))
 	}
 	list.print(p, t.out)
 	t.printProgress(p, all)
+}
+
+// loadText says how much of a process is in use.
+func loadText(l *queue.WorkerInfo) string {
+	if l.Places == 0 {
+		return strconv.Itoa(l.Running)
+	}
+	return fmt.Sprintf("%d of %d, %d%%", l.Running, l.Places, l.Running*100/l.Places)
 }
 
 // printProgress writes how far the jobs have got that say so.

@@ -56,10 +56,11 @@ type instance struct {
 
 // slot is where the note of an attempt is.
 type slot struct {
-	n       int64
-	running bool // the handler runs
-	tried   bool // FinishTx has ended its lease, if its transaction has committed
-	over    bool // it has
+	n        int64
+	running  bool // the handler runs
+	stopping bool // and is being stopped
+	tried    bool // FinishTx has ended its lease, if its transaction has committed
+	over     bool // it has
 }
 
 // processName returns a name by which people find the process.
@@ -267,7 +268,7 @@ func (s *Store) Started(l storage.Lease, now time.Time) error {
 			at.n, in.free = in.free[n-1], in.free[:n-1]
 		}
 	}
-	at.running = true
+	at.running, at.stopping = true, false
 	in.slots[l.Token] = at
 	return translate(in.notes.Start(at.n, l.Token, micros(now)))
 }
@@ -287,8 +288,8 @@ func (in *instance) end(l storage.Lease, running bool) error {
 	if !ok || in.file == nil { // after Close
 		return nil
 	}
-	if at.running && !running {
-		at.running = false
+	if at.running {
+		at.running, at.stopping = running, true
 		in.slots[l.Token] = at
 	}
 	err := in.notes.End(at.n, l.Token)
@@ -367,6 +368,9 @@ func (in *instance) forgetFacts(token int64) {
 func (in *instance) drop(token int64) {
 	delete(in.held, token)
 	if at, ok := in.slots[token]; ok {
+		if at.running && in.file != nil {
+			_ = in.notes.End(at.n, token) // else others would count it until the slot is used again
+		}
 		delete(in.slots, token)
 		in.free = append(in.free, at.n)
 	}

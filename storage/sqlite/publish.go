@@ -130,16 +130,44 @@ func (s *Store) Published(ctx context.Context) (out []storage.Published, err err
 	for _, r := range rows {
 		switch {
 		case r.Instance == self:
-			out = append(out, storage.Published{Instance: r.Name, Doc: s.self.shown.copy()})
+			out = append(out, storage.Published{Instance: r.Name, Doc: s.self.shown.copy(), Running: s.self.running()})
 		case r.Boot != boot: // it is gone, or was closed
 		default:
 			lives, err := locked(instancePath(s.path, r.Instance), s.info)
 			if lives || err != nil { // an error is of a file that this user may not read
-				out = append(out, storage.Published{Instance: r.Name, Doc: readShown(shownPath(s.path, r.Instance), s.info)})
+				out = append(out, storage.Published{Instance: r.Name, Doc: readShown(shownPath(s.path, r.Instance), s.info), Running: s.runningIn(r.Instance)})
 			}
 		}
 	}
 	return out, nil
+}
+
+// running returns how many handlers run here.
+func (in *instance) running() (n int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, at := range in.slots {
+		if at.running && !at.stopping {
+			n++
+		}
+	}
+	return n
+}
+
+// runningIn returns how many notes of another instance say that a handler runs.
+func (s *Store) runningIn(id int64) (n int) {
+	f, err := openExisting(instancePath(s.path, id), os.O_RDONLY, s.info)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }() // only ever read
+	notes, _ := host.ReadNotes(io.NewSectionReader(f, 0, mostShown))
+	for token, note := range notes {
+		if token != 0 && token != partedToken && !note.Ended {
+			n++
+		}
+	}
+	return n
 }
 
 func (own *shown) copy() []byte {

@@ -81,6 +81,46 @@ Published returns the documents of the instances that live, this one included, s
 		f.shows(f.s, "early")
 	}},
 
+	{"publish_running", `Running is how many handlers run there, as far as [Marker] was told: of leases it holds that are Started, and neither Ended nor Stopping.`, func(f *fixture) {
+		a, b := f.db.Open(), f.db.Open()
+		f.publish(a, "a")
+		f.publish(b, "b")
+		m := f.marker(a)
+		runs := func(when string, want ...int) {
+			f.Helper()
+			for _, s := range []storage.Store{a, b} {
+				all, err := f.publisher(s).Published(f.ctx)
+				f.must(err)
+				var got []int
+				for _, p := range all {
+					if p.Doc != nil {
+						got = append(got, p.Running)
+					}
+				}
+				if !slices.Equal(got, want) {
+					f.Errorf("%s: %v handlers run, want %v", when, got, want)
+				}
+			}
+		}
+		runs("leased", 0, 0)
+		f.add(times(4, newJob())...)
+		all := f.lease(a, 4)
+		for _, l := range all {
+			f.must(m.Started(l.Lease, f.now))
+		}
+		runs("started", 4, 0)
+		f.must(m.Ended(all[0].Lease))
+		runs("one has ended", 3, 0)
+		f.must(m.Stopping(all[1].Lease))
+		runs("one is stopped", 2, 0)
+		f.must(m.Ended(all[1].Lease))
+		runs("the one that is stopped has ended", 2, 0)
+		f.apply(a, storage.Finish{Lease: all[2].Lease, Outcome: storage.OutcomeDone})
+		runs("one is finished", 1, 0)
+		f.must(m.Started(all[0].Lease, f.now))
+		runs("the one that had ended is started again", 2, 0)
+	}},
+
 	{"publish_keeps", `Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {
 		doc := []byte("one")
 		f.publish(f.s, "none")

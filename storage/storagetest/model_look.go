@@ -31,7 +31,10 @@ func (in *instance) Published(ctx context.Context) (out []storage.Published, err
 		case other.closed:
 			out = append(out, storage.Published{Instance: other.name})
 		case other.doc != nil || other.longest > 0:
-			out = append(out, storage.Published{Instance: other.name, Doc: bytes.Clone(other.doc)})
+			running := in.m.liveWhere(func(j *job) bool {
+				return j.lease.holder == other && j.lease.started && !j.lease.stopping && !j.lease.ended
+			}, byKey)
+			out = append(out, storage.Published{Instance: other.name, Doc: bytes.Clone(other.doc), Running: len(running)})
 		}
 	}
 	return out, nil
