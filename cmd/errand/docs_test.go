@@ -24,6 +24,7 @@ func alike(text string) string {
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?`, "2026-03-01T12:00:00"},
 		{` \d+(\.\d+)?m?s `, " 1ms "},
 		{` after \d+(\.\d+)?m?s`, " after 1ms"},
+		{`[.▁▂▃▄▅▆▇█]{24}`, ".......................█"}, // by the hour of the clock
 		{` +`, " "},
 		{`(?m)^ ?\d+ (\d+ mail )`, " 1 ${1}"}, // the ID of a cause
 		{`whs(ec|k)_[A-Za-z0-9+/=]+`, "whs${1}_secret"},
