@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -183,6 +184,7 @@ func bulks(x *request) (*content, error) {
 			return nil, missing(err, "such bulk job", "It may have ended and been deleted since, as finished jobs are. The page Bulk jobs has the last 100.")
 		}
 		one := bulkViewOf(&all[0], now)
+		x.bulkUntil(one)
 		if one.Stopped && (one.Remain > 0 || one.Total == 0) {
 			if err := x.rest(&one); err != nil {
 				return nil, err
@@ -199,5 +201,15 @@ func bulks(x *request) (*content, error) {
 		d.All = append(d.All, bulkViewOf(&all[i], now))
 		d.Paused = d.Paused || all[i].Paused
 	}
+	x.bulkUntil(d.All...)
 	return &content{data: d, json: map[string]any{"bulks": all}}, nil
+}
+
+// bulkUntil says when a page of bulk jobs may show something else without a commit: once a hold ends,
+// or a worker is gone.
+func (x *request) bulkUntil(all ...bulkView) {
+	if x.settled(); slices.ContainsFunc(all, func(v bulkView) bool { return !v.Over }) {
+		x.till(askEach)
+		x.unsure = true
+	}
 }

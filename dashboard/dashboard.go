@@ -83,7 +83,7 @@ type board struct {
 //	mux.Handle("/errand/", dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Basic(users)}))
 //
 // It has no goroutine of its own, and what it has begun for one request ends within seconds. It
-// keeps what open pages show, up to 64 of them: make one for each queue, not one for each request.
+// keeps what open pages show, up to 1,000 of them and 16 MiB: make one for each queue, not one for each request.
 //
 // An action is confirmed to the handler that has asked, and its outcome is kept there: several
 // handlers behind one address need a proxy that keeps a browser to one of them.
@@ -114,14 +114,13 @@ type request struct {
 	begun time.Time // of an action, or of the question about it
 	asked *question // that this is the answer to; nil if it is none
 
-	seen    *look // what the page shows, if it shows one
-	version int64 // of the file, before the page was read
-	open    bool  // the page is open, and there may be nothing new
-	// until is when the page may show something else without a commit, and said that it has said
-	// so. See till.
-	until time.Time
-	said  bool
-	print uint64 // of the job that the page is of, and of that which it has shown; 0: none
+	start   time.Time // of reading the page
+	seen    *look     // what the page shows, if it shows one
+	version int64     // of the file, before the page was read
+	as      time.Time // when it was that
+	open    bool      // the page is open, and there may be nothing new
+	freshness
+	print uint64 // of the job that the page is of; 0: none
 }
 
 // ServeHTTP implements [http.Handler].
@@ -159,11 +158,9 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, stop := withTimeout(r.Context(), readFor)
 	defer stop()
 	x.Request = r.WithContext(ctx)
-	if x.serveKept(w) {
-		return
-	}
+	x.starts()
 	if x.page.lives() {
-		x.version, _ = b.live.now(ctx) // if it fails, so does what follows
+		x.version, x.as, _ = b.live.now(ctx) // if it fails, so does what follows
 	}
 	data, err := x.page.read(x)
 	if x.page.posts {

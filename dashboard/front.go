@@ -55,7 +55,7 @@ func front(x *request) (*content, error) {
 	}
 	d := &frontData{Troubles: l.troubles(), Span: s, Spans: spans, Numbers: l.numbers(s), Sums: l.sums(), Causes: l.causes, Cut: l.cut, Workers: l.workers, Unshown: l.unshown}
 	if slices.ContainsFunc(d.Numbers, func(f figure) bool { return f.Chart.When != "" }) { // its charts go on
-		x.till(time.Now().Add(s.by))
+		x.till(s.by)
 	}
 	d.Places = l.places(&d.Sums)
 	d.Empty = d.Sums.Enqueued == 0 && l.away == nil

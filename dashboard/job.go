@@ -61,11 +61,7 @@ func job(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	print := x.b.live.printOf(&info)
-	if x.open && x.print == print {
-		return nil, errSame
-	}
-	x.print = print
+	x.print = x.b.live.printOf(&info)
 	info.Unique = x.uniqueKey(info.Unique)
 	d := &jobData{JobInfo: info, Viewer: x.who.Role < Operator, Was: x.b.was(x.b.jobWas(&info)), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
 	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {
@@ -136,16 +132,14 @@ func job(x *request) (*content, error) {
 
 // jobUntil says when the page of a job may show something else without a commit.
 func (x *request) jobUntil(j *errand.JobInfo, w *errand.Why) {
-	x.till(time.Time{})
 	switch {
 	case !j.EndedAt.IsZero() || j.State == errand.Dead:
+		x.settled()
 		return
 	case j.State == errand.Running && j.Progress != nil:
-		x.till(time.Now().Add(farEach))
-	case j.State == errand.Running:
-		x.till(time.Now().Add(askEach))
+		x.till(farEach)
 	default:
-		x.till(time.Now().Add(unsureEach))
+		x.till(askEach)
 	}
 	for i := range w.Reasons { // when it is due, a hold ends, or it is too late
 		x.tillClock(w.Reasons[i].Until)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/errandq/errand"
 )
@@ -98,6 +97,7 @@ func groups(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.settled()
 	d.Groups, d.Next, d.Query = page.Groups, page.Next, encoded(v)
 	return &content{data: d, json: page}, nil
 }
@@ -129,7 +129,7 @@ func schedules(x *request) (*content, error) {
 		return nil, err
 	}
 	out := []errand.ScheduleInfo{}
-	x.till(time.Time{})
+	x.settled()
 	for _, s := range d.Schedules {
 		if len(s.Next) > 0 {
 			x.tillClock(s.Next[0])
@@ -175,7 +175,7 @@ func schedule(x *request) (*content, error) {
 	if info.Args, _, err = x.rawArgs(info.Kind, info.Args); err != nil {
 		return nil, err
 	}
-	if x.till(time.Time{}); len(info.Next) > 0 {
+	if x.settled(); len(info.Next) > 0 {
 		x.tillClock(info.Next[0])
 	}
 	return &content{title: "Schedule " + name, data: d, json: joined{Of: info, More: map[string]any{"history": append([]errand.Tick{}, d.History...)}}}, nil

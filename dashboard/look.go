@@ -113,9 +113,9 @@ func (l *look) now(q *errand.Queue) *look {
 	return &shown
 }
 
-// current returns the last look if there is nothing newer, as of a version of the file that was asked
-// for just now, else nil.
-func (s *looks) current(v int64) *look {
+// current returns the last look if there is nothing newer, as of a version of the file that it had at
+// a time, else nil.
+func (s *looks) current(v int64, as time.Time) *look {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.last
@@ -125,9 +125,11 @@ func (s *looks) current(v int64) *look {
 	if m := l.moment(); !m.IsZero() && !time.Now().Before(m) {
 		return nil
 	}
-	same := *l
-	same.at, same.as = time.Now(), s.q.Clock().Now
-	s.last = &same
+	if l.at.Before(as) {
+		same := *l
+		same.at, same.as = as, l.as.Add(as.Sub(l.at))
+		s.last = &same
+	}
 	return s.last.now(s.q)
 }
 
@@ -150,13 +152,13 @@ func (l *look) moment() (t time.Time) {
 	if sums.Running > 0 || len(l.workers) > 0 && !l.oldest().IsZero() {
 		by(l.asked.Add(l.askAgain()))
 	}
-	if sums.Scheduled > 0 { // one may be due, though no worker has looked
-		by(l.read.Add(judgeEach))
+	if sums.Scheduled > 0 { // one may be due, and its worker gone
+		by(l.asked.Add(judgeEach))
 	}
 	if sums.Scheduled+sums.Ready+sums.Running > 0 {
 		by(l.judged.Add(judgeEach))
 	}
-	if l.fades(l.as) {
+	if l.waits() || l.fades(l.as) {
 		by(l.read.Add(judgeEach))
 	}
 	for _, h := range l.holds() {

@@ -64,6 +64,7 @@ type topicRow struct {
 func topics(x *request) (*content, error) {
 	after := x.URL.Query().Get("after")
 	d := &topicsData{First: after == ""}
+	x.settled()
 	all := []topic.Topic{}
 	err := x.topics(func(t *topic.Topics) error {
 		page, err := t.Topics(x.Context(), after, jobsLimit)

@@ -35,7 +35,6 @@ type page struct {
 
 	posts    bool // it is for forms
 	still    bool // it does not change by itself, or people type in it
-	stored   bool // it shows only what is committed, whatever the time
 	template *template.Template
 }
 
@@ -60,15 +59,15 @@ func init() {
 		{name: "jobs", title: "Jobs", read: jobs, takes: append([]string{"after"}, filterNames...)},
 		{name: "job", title: "Job", in: "jobs", read: job},
 		{name: "dead", title: "Dead letters", read: causes, takes: []string{"queue", "kind"}},
-		{name: "groups", title: "Groups", stored: true, read: groups, takes: []string{"queue", "waiting", "after"}},
+		{name: "groups", title: "Groups", read: groups, takes: []string{"queue", "waiting", "after"}},
 		{name: "schedules", title: "Schedules", read: schedules, takes: []string{"search", "page"}},
 		{name: "schedule", title: "Schedule", in: "schedules", read: schedule, takes: []string{"name"}},
-		{name: "topics", title: "Topics and webhooks", stored: true, read: topics, takes: []string{"after"}},
+		{name: "topics", title: "Topics and webhooks", read: topics, takes: []string{"after"}},
 		{name: "topic", title: "Topic", in: "topics", read: topicOf, takes: []string{"name", "after"}},
 		{name: "subscription", title: "Subscription", in: "topics", read: subscription, takes: []string{"id"}},
 		{name: "endpoints", title: "Endpoints", in: "topics", read: endpoints, takes: []string{"search", "state", "after"}},
 		{name: "endpoint", title: "Endpoint", in: "topics", read: endpoint, takes: []string{"id"}},
-		{name: "bulk", title: "Bulk jobs", stored: true, read: bulks, takes: []string{"id"}},
+		{name: "bulk", title: "Bulk jobs", read: bulks, takes: []string{"id"}},
 		{name: "workers", title: "Workers", read: workers, takes: []string{"page"}},
 		{name: "health", title: "Health", read: health, takes: []string{"search", "page"}},
 		{name: "search", title: "Search", read: search, takes: []string{"q"}},
@@ -171,11 +170,14 @@ func (x *request) look() (*look, error) {
 		return x.seen, nil
 	}
 	if x.open {
-		x.seen = x.b.looks.current(x.version)
+		x.seen = x.b.looks.current(x.version, x.as)
 	}
 	var err error
 	if x.seen == nil {
 		x.seen, err = x.b.looks.get(x.Context())
+	}
+	if x.seen != nil { // what else it says counts beside what the look does
+		x.freshness = freshness{until: x.seen.moment()}
 	}
 	return x.seen, err
 }
@@ -208,7 +210,7 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 	status = cmp.Or(c.status, status)
 	frame := x.frame(c)
 	if frame.Live && status == http.StatusOK {
-		_ = x.fill(x.b.live.of(x), frame, time.Now()) // to write the page says why not
+		_ = x.fill(x.b.live.of(x), frame) // to write the page says why not
 	}
 	x.write(w, status, x.page.template, frame)
 }

@@ -170,10 +170,15 @@
     });
   }
 
+  let skipped = false; // a form is not as the newest page has it
+
   // patch makes an element like one of a newer page. What is alike stays the same node, so that
   // it keeps its focus, its place and what people have typed, marked or opened.
   function patch(old, now) {
-    if (old.nodeName === "FORM" && filled(old)) return;
+    if (old.nodeName === "FORM" && filled(old)) {
+      skipped = true;
+      return;
+    }
     patchAttributes(old, now);
     if (old.nodeName === "TBODY" && old.parentNode.matches("[data-wait]")) {
       waitRows(old, now);
@@ -244,6 +249,7 @@
 
   function swap(doc) {
     const focused = document.activeElement, region = focused && focused.closest(".wide, main");
+    skipped = false;
     each(parts(document), (old) => {
       const now = parts(doc).find((p) => p.dataset.live === old.dataset.live);
       if (now && old.innerHTML !== now.innerHTML) patch(old, now);
@@ -301,7 +307,7 @@
         setClock(r.headers.get("Errand-Now"));
         if (r.status === 200) {
           swap(new DOMParser().parseFromString(text, "text/html"));
-          tag = r.headers.get("ETag");
+          tag = skipped ? "" : r.headers.get("ETag"); // what was skipped is shown once the form is left
         }
       } else if (r.status === 404) fail("not here any more, trying again");
       else if (r.status === 401 || r.status === 403) fail("not let in any more, load the page again");
