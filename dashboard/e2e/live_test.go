@@ -157,6 +157,26 @@ func TestLive_rows(t *testing.T) {
 	b.wait("the mark that was made", `document.querySelectorAll("input[name=id]:checked").length === 1`)
 }
 
+// A form that somebody fills stays as it is. Once it is left it shows what has changed meanwhile, though
+// nothing changes after that.
+func TestLive_forms(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.some(1)
+	b := newTab(t)
+	b.open(s.dashboard(dashboard.Operator) + "jobs")
+	const counted = `document.querySelector("form.filter input[value=ready]").closest("span").innerText.replace(/\D/g, "")`
+	b.wait("a page that is live", isLive+` && `+counted+` === "1"`)
+	b.fill("Queue", "att")
+	s.some(2)
+	b.wait("two that wait", named+`("button", "2 new").length === 1`)
+	if is := js[string](b, counted); is != "1" {
+		t.Errorf("a form that is filled says %s", is)
+	}
+	b.fill("Queue", "")
+	b.wait("the form as it is", counted+` === "3"`)
+}
+
 // Times are in UTC or in the zone of the browser, on all pages, as one has said.
 func TestLive_zone(t *testing.T) {
 	t.Parallel()
