@@ -139,7 +139,7 @@
   function filled(form) {
     if (isField(document.activeElement) && form.contains(document.activeElement)) return true;
     return Array.prototype.some.call(form.elements, (e) => {
-      if (!form.contains(e) || e.type === "hidden") return false;
+      if (!form.contains(e) || !isField(e) || e.type === "hidden") return false; // a button has no default value
       if (e.type === "checkbox" || e.type === "radio") return e.checked !== e.defaultChecked;
       if (e.options) return Array.prototype.some.call(e.options, (o, i) => o.selected !== (o.defaultSelected || !e.querySelector("[selected]") && i === 0));
       return e.value !== e.defaultValue;
