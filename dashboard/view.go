@@ -293,6 +293,8 @@ var funcs = template.FuncMap{
 	"perMinute": perMinute,
 	"quantiles": func(h errand.Histogram) string { return quantiles(&h) },
 	"shape":     func(s errand.State) string { return shapes[s] },
+	"lastEight": lastEight,
+	"plural":    plural,
 	"dict":      dict,
 	"pairs":     pairs,
 }
@@ -300,6 +302,12 @@ var funcs = template.FuncMap{
 // shapes go with the words of states, so that colour alone says nothing.
 var shapes = map[errand.State]string{
 	errand.Running: "●", errand.Ready: "○", errand.Scheduled: "◌", errand.Blocked: "◆", errand.Dead: "✕", errand.Done: "✓", errand.Cancelled: "–", errand.Expired: "⌛︎",
+}
+
+// lastEight returns the end of an ID, which tells jobs of a list apart: its begin is the time.
+func lastEight(id errand.ID) string {
+	s := id.String()
+	return s[len(s)-8:]
 }
 
 // count returns a number with commas: 12,345.
