@@ -7,12 +7,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/errandq/errand"
 	"github.com/errandq/errand/internal/perminute"
 )
 
-// chart is a number over a time, with a table beside it.
+// chart is a number over a time, with a table beside it. Its places are in hundredths of the width and
+// the height of the plot, which is stretched; its labels are not.
 type chart struct {
 	Name  string // of the number, for the accessible name
+	Class string // the state whose colour it has
 	Span  string
 	Line  string // the points of the line
 	Area  string // the same, with the ground below
@@ -20,7 +23,7 @@ type chart struct {
 	Ticks []curveLabel
 	Peak  string // the highest number
 	When  string // it was; empty: there is nothing but 0
-	X, Y  length // of the peak
+	Sign  curveLabel
 	Rows  []chartRow
 }
 
@@ -30,11 +33,8 @@ type chartRow struct {
 	Value string
 }
 
-// The frame of a chart in its picture, see front.html.
-const (
-	chartLeft, chartRight = 48, 312
-	chartTop, chartGround = 10, 90
-)
+// whole is the width and the height of a plot.
+const whole = 100
 
 // point is a number from a time to another, or at one.
 type point struct {
@@ -42,44 +42,80 @@ type point struct {
 	y      float64
 }
 
+// highest returns the point of the highest number; of several the first.
+func highest(points []point) point {
+	return slices.MaxFunc(points, func(a, b point) int { return cmp.Compare(a.y, b.y) })
+}
+
+// lineOf returns the line of points over a span that ends now, and the area below it.
+func lineOf(s span, points []point, now time.Time, top float64) (line, area string) {
+	all := make([]string, 0, len(points)+1)
+	for _, p := range points {
+		all = append(all, s.x(p, now).String()+","+heightOf(p.y, top).String())
+	}
+	if len(points) == 1 {
+		all = append(all, all[0]) // a dot, as its ends are round
+	}
+	line = strings.Join(all, " ")
+	ground := "," + length(whole).String()
+	return line, s.x(points[0], now).String() + ground + " " + line + " " + s.x(points[len(points)-1], now).String() + ground
+}
+
+// x returns the place of a point in a plot of the span.
+func (s span) x(p point, now time.Time) length {
+	at := p.at.Add(p.to.Sub(p.at) / 2)
+	return whole * length(max(at.Sub(now.Add(-s.of)).Seconds(), 0)/s.of.Seconds())
+}
+
+func heightOf(v, top float64) length { return whole - whole*length(v/top) }
+
 // draw returns the chart of points over a span that ends now. The chart is at least as high as
 // least, and nice rounds that up for the axis.
-func draw(name string, s span, points []point, now time.Time, least float64, nice func(float64) float64, text func(float64) string) *chart {
-	c := &chart{Name: name, Span: s.Name}
+func draw(name, class string, s span, points []point, now time.Time, least float64, nice func(float64) float64, text func(float64) string) *chart {
+	c := &chart{Name: name, Class: class, Span: s.Name}
 	if len(points) == 0 {
 		return c
 	}
-	begin := now.Add(-s.of)
-	peak := slices.MaxFunc(points, func(a, b point) int { return cmp.Compare(a.y, b.y) })
+	begin, peak := now.Add(-s.of), highest(points)
 	top := nice(max(peak.y, least))
-	x := func(p point) length {
-		at := p.at.Add(p.to.Sub(p.at) / 2)
-		return chartLeft + length(chartRight-chartLeft)*length(max(at.Sub(begin).Seconds(), 0)/s.of.Seconds())
-	}
-	y := func(v float64) length { return chartGround - length(chartGround-chartTop)*length(v/top) }
-	line := make([]string, 0, len(points)+1)
 	for _, p := range points {
-		line = append(line, x(p).String()+","+y(p.y).String())
 		c.Rows = append(c.Rows, chartRow{p.at, text(p.y)})
 	}
-	if len(points) == 1 {
-		line = append(line, line[0]) // a dot, as its ends are round
-	}
-	c.Line = strings.Join(line, " ")
-	ground := length(chartGround).String()
-	c.Area = x(points[0]).String() + "," + ground + " " + c.Line + " " + x(points[len(points)-1]).String() + "," + ground
+	c.Line, c.Area = lineOf(s, points, now, top)
 	if c.Peak = text(peak.y); peak.y > 0 {
-		c.When, c.X, c.Y = moment(s, peak.at), x(peak), y(peak.y)
+		c.When = moment(s, peak.at)
+		c.Sign = curveLabel{s.x(peak, now), heightOf(peak.y, top), c.Peak + ", at " + c.When, "middle"}
+		if peak.at.Equal(now) {
+			c.Sign.Text = c.Peak + ", now"
+		}
+		switch {
+		case c.Sign.X < whole/4:
+			c.Sign.Class = "start"
+		case c.Sign.X > whole*3/4:
+			c.Sign.Class = "end"
+		}
 	}
 	for _, v := range []float64{0, top / 2, top} {
-		c.Grid = append(c.Grid, curveLabel{chartLeft - 6, y(v), text(v), "end"})
+		c.Grid = append(c.Grid, curveLabel{0, heightOf(v, top), text(v), "end"})
 	}
 	c.Ticks = []curveLabel{
-		{chartLeft, chartGround + 16, moment(s, begin), "start"},
-		{(chartLeft + chartRight) / 2, chartGround + 16, moment(s, begin.Add(s.of/2)), "middle"},
-		{chartRight, chartGround + 16, "now", "end"},
+		{0, whole, moment(s, begin), "start"}, {whole / 2, whole, moment(s, begin.Add(s.of/2)), "middle"}, {whole, whole, "now", "end"},
 	}
 	return c
+}
+
+// spark is a chart without axes: what it shows, and how high that is, its name says.
+type spark struct{ Class, Line, Area, Text string }
+
+// newSpark returns the spark of points, nil if it would be flat.
+func newSpark(name, class string, s span, points []point, now time.Time, text func(float64) string) *spark {
+	if len(points) < 2 || !slices.ContainsFunc(points, func(p point) bool { return p.y != points[0].y }) {
+		return nil
+	}
+	peak := highest(points)
+	f := &spark{Class: class, Text: name + " in the last " + s.Name + ", from 0 to " + text(peak.y) + " at " + moment(s, peak.at)}
+	f.Line, f.Area = lineOf(s, points, now, peak.y*1.15)
+	return f
 }
 
 // moment returns a time as a chart of a span says it, in UTC as all exact times of the pages.
@@ -117,16 +153,29 @@ type figure struct {
 	Value string    // as text
 	Time  time.Time // in place of the text, if it is not zero
 	Note  string
+	Of    *errand.LaneStats // what it is of; nil: all
 	Chart *chart
+}
+
+// gauge returns the age of the job that waits longest.
+func (l *look) gauge(s span, well bool) figure {
+	of, now, class := l.oldestLane(), l.clock.Now, "held"
+	f := figure{Title: "Oldest due", Value: "none", Of: of}
+	if of != nil {
+		f.Time = of.OldestDue
+	}
+	if well {
+		class = "ready"
+	}
+	f.Chart = draw("Age of the oldest due", class, s, l.past.ages(s, now, f.Time), now, 10, niceTime, seconds)
+	return f
 }
 
 // numbers returns the numbers of the front.
 func (l *look) numbers(s span) []figure {
-	oldest, now := l.oldest(), l.clock.Now
-	age := figure{Title: "Oldest due", Value: "none", Time: oldest,
-		Chart: draw("Age of the oldest due", s, l.past.ages(s, now, oldest), now, 10, niceTime, seconds)}
-	rated := func(title string, n number) figure {
-		f := figure{Title: title, Value: "–", Chart: draw(title, s, l.past.rates(s, now, n), now, 1, niceCount, perMinute)}
+	now := l.clock.Now
+	rated := func(title, class string, n number) figure {
+		f := figure{Title: title, Value: "–", Chart: draw(title, class, s, l.past.rates(s, now, n), now, 1, niceCount, perMinute)}
 		v, ok := l.rate(n)
 		switch {
 		case ok:
@@ -138,11 +187,17 @@ func (l *look) numbers(s span) []figure {
 		}
 		return f
 	}
-	failures := rated("Failed a minute", numberFailed)
+	failures := rated("Failed a minute", "dead", numberFailed)
 	if v, _ := l.rate(numberDead); failures.Note == "" && v > 0 {
 		failures.Note = perMinute(v) + " a minute died"
 	}
-	all := []figure{age, rated("Done a minute", numberDone), failures}
+	sums := l.sums()
+	ready := figure{Title: "Ready", Value: count(sums.Ready),
+		Chart: draw("Ready", "ready", s, l.past.levels(s, now, float64(sums.Ready), func(o *errand.LanePeriod) int64 { return o.Ready }), now, 1, niceCount, wholeNumber)}
+	if sums.Held > 0 {
+		ready.Note = "with the held ones"
+	}
+	all := []figure{rated("Done a minute", "done", numberDone), failures, ready}
 	for i := range all {
 		if c := all[i].Chart; all[i].Note == "" && c.When != "" {
 			all[i].Note = fmt.Sprintf("at most %s, at %s", c.Peak, c.When)
@@ -150,6 +205,9 @@ func (l *look) numbers(s span) []figure {
 	}
 	return all
 }
+
+// wholeNumber returns a number of jobs as text.
+func wholeNumber(v float64) string { return count(int64(v + 0.5)) }
 
 // rate returns how much there is of a number a minute in all lanes; known is false if the file is
 // too young. It is the sum of what tables show, unless one of these is not known: the file has

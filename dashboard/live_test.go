@@ -470,7 +470,7 @@ func TestLive_moments(t *testing.T) {
 		defer front.stop()
 		defer job.stop()
 		time.Sleep(40 * time.Second)
-		if !front.shows("</span> held<") || !job.shows("it is due at") || job.shows("made ready by") {
+		if !front.shows(`data-key="held default `) || !job.shows("it is due at") || job.shows("made ready by") {
 			t.Errorf("before: %s %s", front.text, job.text)
 		}
 		time.Sleep(10 * time.Second)
@@ -478,7 +478,7 @@ func TestLive_moments(t *testing.T) {
 			t.Errorf("once it is due: %s", job.text)
 		}
 		time.Sleep(43 * time.Second)
-		if front.shows("</span> held<") || job.shows("held") {
+		if front.shows(`data-key="held default `) || job.shows("held") {
 			t.Errorf("once the hold has ended: %s %s", front.text, job.text)
 		}
 	})

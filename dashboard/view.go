@@ -355,6 +355,9 @@ var funcs = template.FuncMap{
 	"took":       took,
 	"long":       long,
 	"exact":      exactly,
+	"short":      short,
+	"few":        few,
+	"starts":     starts,
 	"delay":      delayText,
 	"endpointOf": endpointOf,
 	"dangerous":  dangerous,
@@ -375,7 +378,7 @@ var funcs = template.FuncMap{
 
 // shapes go with the words of states, so that colour alone says nothing.
 var shapes = map[errand.State]string{
-	errand.Running: "●", errand.Ready: "○", errand.Scheduled: "◌", errand.Blocked: "◆", errand.Dead: "✕", errand.Done: "✓", errand.Cancelled: "–", errand.Expired: "⌛︎",
+	errand.Running: "●", errand.Ready: "○", errand.Scheduled: "◌", errand.Blocked: "◆", errand.Dead: "✕", errand.Done: "✓", errand.Cancelled: "–", errand.Expired: "⌛︎", "held": "▮",
 }
 
 // lastEight returns the end of an ID, which tells jobs of a list apart: its begin is the time.
@@ -397,6 +400,25 @@ func count[N int | int64](n N) string {
 		b.WriteRune(d)
 	}
 	return b.String()
+}
+
+// few returns a number as a tile has room for it: 10.2 M.
+func few(n int64) string {
+	if n < 1_000_000 {
+		return count(n)
+	}
+	return count(n/1_000_000) + "." + itoa(int(n/100_000%10)) + " M"
+}
+
+// starts says on a button that releases how many jobs start then.
+func starts(n int64) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return ", 1 starts"
+	}
+	return ", " + count(n) + " start"
 }
 
 // took returns a duration with its two largest units: 1 h 12 min.

@@ -52,7 +52,7 @@ func (a *asked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // ready is an expression for how many jobs the overview says are ready.
-const ready = `Number([...document.querySelectorAll("dt")].find(d => d.textContent === "Ready").nextElementSibling.textContent.replace(/,/g, ""))`
+const ready = `Number(document.querySelector(".tile.ready dd a").textContent.replace(/,/g, ""))`
 
 // isLive is true once a page hears of changes.
 const isLive = `document.getElementById("live").innerText.startsWith("live")`
