@@ -107,9 +107,10 @@ func draw(name, class string, s span, points []point, now time.Time, least float
 // spark is a chart without axes: what it shows, and how high that is, its name says.
 type spark struct{ Class, Line, Area, Text string }
 
-// newSpark returns the spark of points, nil if it would be flat.
+// newSpark returns the spark of points, nil if it would be flat, or as
+// good as nothing is known.
 func newSpark(name, class string, s span, points []point, now time.Time, text func(float64) string) *spark {
-	if len(points) < 2 || !slices.ContainsFunc(points, func(p point) bool { return p.y != points[0].y }) {
+	if len(points) < 4 || !slices.ContainsFunc(points, func(p point) bool { return p.y != points[0].y }) {
 		return nil
 	}
 	peak := highest(points)

@@ -110,7 +110,7 @@ func TestFront_past(t *testing.T) {
 		if _, page := get(later, "/lane?queue=default&kind=mail"); !regexp.MustCompile(`Waited p50 / p95 \S+ ms / \S+ ms, of 7\d\d attempts of this program since 1\d min .*ago Took p50 / p95 &lt; 5 ms / &lt; 5 ms`).MatchString(plain(page)) {
 			t.Errorf("the kind: %s", plain(page))
 		}
-		if _, page := get(later, "/lanes"); !strings.Contains(plain(page), " &lt; 5 ms / &lt; 5 ms") {
+		if _, page := get(later, "/lanes"); !strings.Contains(plain(page), " &lt; 5 ms &lt; 5 ms") {
 			t.Errorf("the queues: %s", plain(page))
 		}
 		if code, page := get(later, "/?span=year"); code != 400 || !strings.Contains(plain(page), "must be hour, day or week") {

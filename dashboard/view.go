@@ -368,6 +368,8 @@ var funcs = template.FuncMap{
 	"query":     query,
 	"bytes":     size,
 	"perMinute": perMinute,
+	"p50":       func(h errand.Histogram) string { return part(&h, 0.5) },
+	"p95":       func(h errand.Histogram) string { return part(&h, 0.95) },
 	"quantiles": func(h errand.Histogram) string { return quantiles(&h) },
 	"shape":     func(s errand.State) string { return shapes[s] },
 	"lastEight": lastEight,
