@@ -138,9 +138,9 @@ func niceCount(v float64) float64 {
 	}
 }
 
-// niceTime is niceCount for seconds, as people divide time.
+// niceTime is niceCount for seconds, as people divide time: half of it is short to write, too.
 func niceTime(v float64) float64 {
-	for _, n := range []float64{10, 20, 60, 120, 300, 600, 1200, 3600, 2 * 3600, 6 * 3600, 12 * 3600, 86400} {
+	for _, n := range []float64{10, 20, 60, 120, 240, 600, 1200, 3600, 2 * 3600, 4 * 3600, 12 * 3600, 86400} {
 		if n >= v {
 			return n
 		}

@@ -187,15 +187,18 @@ func lane(x *request) (*content, error) {
 	all, more := first(d.sum(l, worry), lanesLimit)
 	d.Lanes, d.More = l.rows(all, worry), more
 	d.Worry = l.worryOf(&d.Sums, worry)
+	if len(d.Lanes) > 0 { // the first is the worst
+		d.Worry = d.Lanes[0].Worry
+	}
+	if w := d.Worry; w != nil && w.Reason != "" {
+		w.Starts = l.under(&errand.HoldState{Lane: w.Lane, Reason: w.Reason}).free
+	}
 	for _, p := range parts(&d.Sums.Stats, d.Held) {
 		d.Tiles = append(d.Tiles, tile{Class: p.Class, Of: cmp.Or(p.Of, p.Class), N: p.N})
 	}
 	d.Tiles[1].N = d.Sums.Stats.Ready // with those that are held
 	if d.Held > 0 {
 		d.Tiles[2].Note = "of the ready"
-	}
-	if len(d.Lanes) > 0 { // the first is the worst
-		d.Worry = d.Lanes[0].Worry
 	}
 	for _, h := range l.holds() {
 		if d.touches(h.Lane) {

@@ -292,10 +292,10 @@ func (l *look) crowded() (all []trouble) {
 		}
 		t.Why = strings.ToUpper(t.Why[:1]) + t.Why[1:] + "."
 		if behind > 0 {
-			t.Why += " " + count(behind) + " wait behind these jobs in their groups."
+			t.Why = count(behind) + " more wait behind these in their groups. " + t.Why
 		}
 		if sums := l.sums(); of != (errand.Lane{}) && sums.Running < int64(sums.Places) {
-			t.Why += " " + count(int64(sums.Places)-sums.Running) + " of all " + plural(int64(sums.Places), "place") + " are free."
+			t.Why = count(int64(sums.Places)-sums.Running) + " of all " + plural(int64(sums.Places), "place") + " are free. " + t.Why
 		}
 		if strings.HasSuffix(of.Queue, "*") {
 			of.Queue = ""

@@ -412,15 +412,17 @@ func few(n int64) string {
 	return count(n/1_000_000) + "." + itoa(int(n/100_000%10)) + " M"
 }
 
-// starts says on a button that releases how many jobs start then.
-func starts(n int64) string {
-	switch n {
-	case 0:
-		return ""
-	case 1:
-		return ", 1 starts"
+// starts is what a button says that releases so many jobs which start then.
+func starts(n int64, short any) string {
+	switch {
+	case n == 0:
+		return "Release"
+	case short == true:
+		return "Release " + count(n)
+	case n == 1:
+		return "Release, 1 starts"
 	}
-	return ", " + count(n) + " start"
+	return "Release, " + count(n) + " start"
 }
 
 // took returns a duration with its two largest units: 1 h 12 min.
