@@ -358,6 +358,7 @@ var funcs = template.FuncMap{
 	"short":      short,
 	"few":        few,
 	"starts":     starts,
+	"goOn":       func(n int64) string { return count(n) + " " + goes(n) + " on" },
 	"delay":      delayText,
 	"endpointOf": endpointOf,
 	"dangerous":  dangerous,
