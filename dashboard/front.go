@@ -13,8 +13,7 @@ type frontData struct {
 	Sentence string
 	Since    time.Time // ends the sentence, if it is not zero
 	Well     bool
-	Empty    bool     // nothing was ever enqueued
-	Worst    *trouble // nil: there is none
+	Empty    bool // nothing was ever enqueued
 	Troubles []trouble
 	Others   int // troubles that are not shown
 	Gauge    figure
@@ -24,7 +23,6 @@ type frontData struct {
 	Numbers  []figure
 	Dead     int64
 	Causes   []errand.Cause
-	Fewer    int // causes that are not shown
 	Lanes    []laneRow
 	More     int // lanes that are not shown
 	Longest  []running
@@ -32,6 +30,14 @@ type frontData struct {
 	Workers  []errand.WorkerInfo
 	Idle     int // workers that are not shown
 	Unshown  bool
+}
+
+// Worst returns the worst trouble, nil if there is none.
+func (d *frontData) Worst() *trouble {
+	if len(d.Troubles) == 0 {
+		return nil
+	}
+	return &d.Troubles[0]
 }
 
 // running is a job that runs.
@@ -72,9 +78,6 @@ func front(x *request) (*content, error) {
 	for _, j := range l.longest {
 		d.Longest = append(d.Longest, running{j, l.progress(j.ID)})
 	}
-	if len(d.Troubles) > 0 {
-		d.Worst = &d.Troubles[0]
-	}
 	worry := worries(d.Troubles)
 	all := make([]*errand.LaneTotals, len(l.lanes))
 	for i := range l.lanes {
@@ -87,7 +90,7 @@ func front(x *request) (*content, error) {
 	for i := range all {
 		lanes[i] = *all[i]
 	}
-	d.Causes, d.Fewer = first(l.causes, ofCauses)
+	d.Causes, _ = first(l.causes, ofCauses)
 	d.Troubles, d.Others = first(d.Troubles, ofTroubles)
 	for i := range d.Troubles {
 		if t := &d.Troubles[i]; t.Reason != "" {

@@ -42,6 +42,11 @@ type trouble struct {
 
 	Groups int64         // of Heads
 	Cause  *errand.Cause // of Heads: what most of the dead in the queue died of, nil if that is not known
+	judged
+}
+
+// judged is what is found out of a trouble besides.
+type judged struct {
 	Starts int64         // due jobs that nothing else keeps, if it is released; counted for those that are shown
 	dire   bool          // nothing works as long as it is so
 	lanes  []errand.Lane // in place of Lane, if there are several
