@@ -11,13 +11,11 @@ import (
 	"github.com/errandq/errand/policy"
 )
 
-// The pictures are SVG of this width, with a table beside them. Colours come from the style.
+// The pictures are SVG, with a table beside them. Colours come from the style. Rows have a height in
+// pixels; all else is in hundredths of the plot.
 const (
-	curveWidth = 640
-	curveLeft  = 72
-	curveRight = curveWidth - 8
-	rowHeight  = 18
-	curveTall  = 140
+	rowHeight   = 28
+	phaseHeight = 20 // of those above a curve
 )
 
 // length is a length in a picture.
@@ -42,11 +40,8 @@ type curve struct {
 	Phases   []curvePhase
 	Points   string // of the line
 	Dots     []curveDot
-	Labels   []curveLabel
-	H        length
-	Top      length // of the plot
-	Bottom   length
-	Used     int // retries that a job has used up; -1: it is of no job
+	Labels   []curveLabel // of the delays
+	Used     int          // retries that a job has used up; -1: it is of no job
 }
 
 // curvePhase is one of the four phases. One that has no retries has no more than its name.
@@ -56,7 +51,8 @@ type curvePhase struct {
 	First, Last int // retries, from 1 on
 	From, To    time.Duration
 	Least       time.Duration // From, as short as jitter makes it
-	X1, X2, Y   length
+	X1, X2, Y   length        // of its line, Y in pixels below the top
+	Right       bool          // there is no room for its name but to the left
 	Drawn       bool
 }
 
@@ -80,10 +76,9 @@ func newCurve(name string, p policy.Policy, used int) *curve {
 		return c
 	}
 	c.Drawn = max(plot.Drawn(p), min(p.Retries, used+1))
-	at := &plot.Scale{Left: curveLeft, Right: curveRight, Height: curveTall - 8, N: c.Drawn}
+	at := &plot.Scale{Right: whole, Bottom: whole, Height: whole, N: c.Drawn}
 	_, at.Longest, _ = p.Next(c.Drawn - 1) // delays never fall
 	c.addPhases(p, at)
-	at.Bottom = c.Bottom
 	c.Points, _ = at.Line(p, mostPoints)
 	for retry := range c.Drawn {
 		if c.Drawn > mostDots && retry != used-1 {
@@ -99,21 +94,18 @@ func newCurve(name string, p policy.Policy, used int) *curve {
 		}
 		c.Dots = append(c.Dots, curveDot{at.X(retry), at.Y(d), class, "retry " + itoa(retry+1) + ", " + phase.String() + ": " + delayText(d)})
 	}
-	c.Labels = append(c.Labels,
-		curveLabel{curveLeft - 8, c.Bottom, "0", "end"}, curveLabel{curveLeft - 8, at.Y(at.Longest) + 4, delayText(at.Longest), "end"},
-		curveLabel{at.X(0), c.Bottom + 16, "retry 1", "start"})
-	if c.Drawn > 1 {
-		c.Labels = append(c.Labels, curveLabel{curveRight, c.Bottom + 16, "retry " + count(c.Drawn), "end"})
-	}
-	if half := at.Longest / 2; at.Longest > 0 {
-		c.Labels = append(c.Labels, curveLabel{curveLeft - 8, at.Y(half) + 4, delayText(half), "end"})
+	c.Labels = append(c.Labels, curveLabel{0, whole, "0", "end"})
+	for _, d := range []time.Duration{at.Longest / 2, at.Longest} {
+		if d > 0 {
+			c.Labels = append(c.Labels, curveLabel{0, at.Y(d), delayText(d), "end"})
+		}
 	}
 	return c
 }
 
 // addPhases adds the phases, each with a row of its own above the plot.
 func (c *curve) addPhases(p policy.Policy, at *plot.Scale) {
-	first := 0
+	first, rows := 0, 0
 	for phase := policy.PhaseImmediate; phase <= policy.PhasePostBackoff; phase++ {
 		n := p.Count(phase)
 		if n <= 0 {
@@ -125,20 +117,16 @@ func (c *curve) addPhases(p policy.Policy, at *plot.Scale) {
 		_, f.To, _ = p.Next(first + n - 1)
 		f.Least, _ = p.Jitter.Range(phase, f.From)
 		if f.Drawn = first < c.Drawn; f.Drawn {
-			c.Top += rowHeight
-			f.X1, f.X2, f.Y = at.Edge(first), at.Edge(min(first+n, c.Drawn)), c.Top
-			text := curveLabel{f.X1, f.Y - 4, phase.String(), "start"}
-			if f.X1 > curveRight-96 {
-				text.X, text.Class = f.X2, "end"
-			}
-			c.Labels = append(c.Labels, text)
+			rows++
+			f.X1, f.X2, f.Y = at.Edge(first), at.Edge(min(first+n, c.Drawn)), length(rows)*phaseHeight
+			f.Right = f.X1 > whole*3/4
 		}
 		c.Phases = append(c.Phases, f)
 		first += n
 	}
-	c.Top += 8
-	c.Bottom = c.Top + curveTall
-	c.H = c.Bottom + 24
+	for i := range c.Phases {
+		c.Phases[i].Y -= length(rows+1) * phaseHeight // above the plot
+	}
 }
 
 // delayText returns a delay, with parts of a second if it is short.
@@ -158,7 +146,7 @@ type timeline struct {
 	Marks []curveMark
 	Ticks []curveLabel
 	Now   length // 0: the job has ended
-	Foot  length // where its line ends
+	Foot  length // where its line ends, in pixels as all heights
 	H     length
 }
 
@@ -201,9 +189,8 @@ func newTimeline(j *errand.JobInfo, next []policy.Coming, now time.Time) *timeli
 	if j.EndedAt.IsZero() && now.After(to) {
 		to = now
 	}
-	whole := cmp.Or(to.Sub(from), 1)
-	const left = 120
-	x := func(t time.Time) length { return left + length(curveRight-8-left)*length(t.Sub(from))/length(whole) }
+	all := cmp.Or(to.Sub(from), 1)
+	x := func(t time.Time) length { return whole * length(t.Sub(from)) / length(all) }
 	t := &timeline{}
 	order := []string{"enqueued", "first", "immediate", "pre-backoff", "backoff", "post-backoff", "args changed", "ended"}
 	for i := range events {
@@ -220,16 +207,27 @@ func newTimeline(j *errand.JobInfo, next []policy.Coming, now time.Time) *timeli
 			}
 		}
 		if t.H == row {
-			t.Rows = append(t.Rows, curveLabel{0, row, name, "start"})
+			t.Rows = append(t.Rows, curveLabel{0, row, name, "end"})
 		}
 	}
-	t.Ticks = []curveLabel{{left, t.H + 32, exactly(from), "start"}, {curveRight, t.H + 32, exactly(to), "end"}}
+	t.Ticks = []curveLabel{{0, t.H + rowHeight + 4, short(from, now), "start"}, {whole, t.H + rowHeight + 4, short(to, now), "end"}}
 	if j.EndedAt.IsZero() {
-		t.Now = x(now)
+		if t.Now = x(now); to.Equal(now) {
+			t.Ticks[1].Text = "now"
+		}
 	}
-	t.Foot = t.H + 6
-	t.H += 36
+	t.Foot = t.H + 8
+	t.H += rowHeight + 6
 	return t
+}
+
+// short returns a time as people read it who know which day it is.
+func short(t, now time.Time) string {
+	t, now = t.UTC(), now.UTC()
+	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04")
 }
 
 // exactly returns a time in full.

@@ -16,19 +16,28 @@ type frontData struct {
 	Empty    bool // nothing was ever enqueued
 	Troubles []trouble
 	Others   int // troubles that are not shown
+	Gauge    figure
+	Tiles    []tile
 	Span     span
 	Spans    []span
 	Numbers  []figure
-	Places   string
-	Sums     sums
+	Dead     int64
 	Causes   []errand.Cause
-	Lanes    []errand.LaneTotals
+	Lanes    []laneRow
 	More     int // lanes that are not shown
 	Longest  []running
 	Cut      bool // more run than were looked at
 	Workers  []errand.WorkerInfo
 	Idle     int // workers that are not shown
 	Unshown  bool
+}
+
+// Worst returns the worst trouble, nil if there is none.
+func (d *frontData) Worst() *trouble {
+	if len(d.Troubles) == 0 {
+		return nil
+	}
+	return &d.Troubles[0]
 }
 
 // running is a job that runs.
@@ -53,13 +62,18 @@ func front(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &frontData{Troubles: l.troubles(), Span: s, Spans: spans, Numbers: l.numbers(s), Sums: l.sums(), Causes: l.causes, Cut: l.cut, Workers: l.workers, Unshown: l.unshown}
-	if slices.ContainsFunc(d.Numbers, func(f figure) bool { return f.Chart.When != "" }) { // its charts go on
+	d := &frontData{Troubles: l.troubles(), Span: s, Spans: spans, Numbers: l.numbers(s), Cut: l.cut, Workers: l.workers, Unshown: l.unshown}
+	d.Sentence, d.Since, d.Well = l.sentence(d.Troubles)
+	d.Gauge = l.gauge(s, d.Well)
+	if slices.ContainsFunc(append(d.Numbers, d.Gauge), func(f figure) bool { return f.Chart.When != "" }) { // its charts go on
 		x.till(s.by)
 	}
-	d.Places = l.places(&d.Sums)
-	d.Empty = d.Sums.Enqueued == 0 && l.away == nil
-	d.Sentence, d.Since, d.Well = l.sentence(d.Troubles)
+	if len(l.causes) > 0 {
+		x.tillHour()
+	}
+	sums := l.sums()
+	d.Tiles, d.Dead = l.tiles(&sums), sums.Dead
+	d.Empty = sums.Enqueued == 0 && l.away == nil
 	sentence := d.Sentence
 	if !d.Since.IsZero() {
 		sentence += " " + long(d.Since, l.clock.Now) + "."
@@ -67,20 +81,82 @@ func front(x *request) (*content, error) {
 	for _, j := range l.longest {
 		d.Longest = append(d.Longest, running{j, l.progress(j.ID)})
 	}
-	d.Lanes = slices.Clone(l.lanes)
-	slices.SortStableFunc(d.Lanes, func(a, b errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
-	d.Lanes, d.More = first(d.Lanes, ofLanes)
+	worry := worries(d.Troubles)
+	all := make([]*errand.LaneTotals, len(l.lanes))
+	for i := range l.lanes {
+		all[i] = &l.lanes[i]
+	}
+	l.sortLanes(all, worry)
+	all, d.More = first(all, ofLanes)
+	d.Lanes = l.rows(all, worry)
+	lanes := make([]errand.LaneTotals, len(all))
+	for i := range all {
+		lanes[i] = *all[i]
+	}
+	d.Causes, _ = first(l.causes, ofCauses)
 	d.Troubles, d.Others = first(d.Troubles, ofTroubles)
+	for i := range d.Troubles {
+		if t := &d.Troubles[i]; t.Reason != "" {
+			t.Starts = l.under(&errand.HoldState{Lane: t.Lane, Reason: t.Reason}).free
+		}
+	}
 	d.Workers, d.Idle = first(d.Workers, ofWorkers)
 	holds, more := first(l.holds(), ofTroubles)
 	doc := map[string]any{
-		"sentence": sentence, "well": d.Well, "lanes": d.Lanes, "more_lanes": d.More, "workers": d.Workers, "more_workers": d.Idle,
-		"health": l.health, "history": l.past.since(l.clock.Now.Add(-s.of)), "holds": holds, "more_holds": more, "causes": l.causes,
+		"sentence": sentence, "well": d.Well, "lanes": lanes, "more_lanes": d.More, "workers": d.Workers, "more_workers": d.Idle,
+		"health": l.health, "history": l.past.since(l.clock.Now.Add(-s.of)), "holds": holds, "more_holds": more, "causes": d.Causes,
 	}
 	if l.away != nil {
 		doc["error"], doc["remedy"], doc["age_s"] = l.away.Text, l.away.Remedy, time.Since(l.at).Seconds()
 	}
 	return &content{data: d, json: doc}, nil
+}
+
+// tile is a state as the front shows it.
+type tile struct {
+	Class errand.State
+	Of    errand.State // in which its jobs are to be seen
+	N     int64
+	Note  string
+	Spark *spark
+}
+
+// tiles returns the states of jobs that have not ended, and those that are dead. Sparks are of what the
+// file keeps: not of holds.
+func (l *look) tiles(s *sums) []tile {
+	level := func(state errand.State, n int64, note string, of func(o *errand.LanePeriod) int64) tile {
+		points := l.past.levels(spans[0], l.clock.Now, float64(n), of)
+		return tile{state, state, n, note, newSpark(string(state), "", spans[0], points, l.clock.Now, wholeNumber)}
+	}
+	ready, held, blocked, dead := "", "none is", "", ""
+	if s.Held > 0 {
+		ready, held = count(s.Ready-s.Held)+" not held", "of the ready"
+	}
+	if n := int64(len(l.holds())); n > 0 {
+		held = "of the ready, by " + plural(n, "hold")
+	}
+	behind, least := int64(0), ""
+	for i := range l.health.Reasons {
+		if r := &l.health.Reasons[i]; r.Code == errand.HealthDeadHead {
+			if behind += r.Jobs; r.More {
+				least = "at least "
+			}
+		}
+	}
+	if behind > 0 {
+		blocked = least + count(behind) + " behind dead ones"
+	}
+	if n := l.past.in(l.clock.Now.Add(-time.Hour), l.clock.Now, numberDead); n >= 1 {
+		dead = wholeNumber(n) + " in the last hour"
+	}
+	return []tile{
+		level(errand.Running, s.Running, l.places(s), func(o *errand.LanePeriod) int64 { return o.Running }),
+		level(errand.Ready, s.Ready, ready, func(o *errand.LanePeriod) int64 { return o.Ready }),
+		{"held", errand.Ready, s.Held, held, nil},
+		level(errand.Scheduled, s.Scheduled, "", func(o *errand.LanePeriod) int64 { return o.Scheduled }),
+		level(errand.Blocked, s.Blocked, blocked, func(o *errand.LanePeriod) int64 { return o.Blocked }),
+		level(errand.Dead, s.Dead, dead, func(o *errand.LanePeriod) int64 { return o.Dead }),
+	}
 }
 
 // first returns at most n of all, and how many are left.

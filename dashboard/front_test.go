@@ -26,7 +26,7 @@ func plain(page string) string {
 }
 
 // The parts of the overview come in the order in which somebody asks: how is it, what holds work
-// up, how much goes through, what dies, where, what runs, and who works.
+// up, where, how much goes through, what dies, what runs, and who works.
 func TestFront_order(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, q := counted(t)
@@ -53,8 +53,8 @@ func TestFront_order(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		status, page := get(h, "/")
 		text, at := plain(page), 0
-		for _, want := range []string{"here", "operator", "as of", "Search", "What holds work up", "no worker", "The last hour", "Oldest due", "Done a minute", "Failed a minute",
-			"Ready", "Running", "Scheduled", "Blocked", "Dead", "What kills most", "Queues and kinds", "What runs longest", "3 of 10", "Workers", "default"} {
+		for _, want := range []string{"here", "operator", "as of", "Search", "1 thing holds up 1 job.", "slow · mail , no worker, for 1 min", "Oldest due", "● running 1", "○ ready 1", "▮ held 0", "scheduled 0", "blocked 0", "✕ dead 1",
+			"What holds work up", "no worker", "Queues and kinds", "The last hour", "Done a minute", "Failed a minute", "What kills most", "1 dead", errDisk.Error(), "What runs longest", "3 of 10", "Workers", "default"} {
 			i := strings.Index(text[at:], want)
 			if i < 0 {
 				t.Fatalf("%d, no %q after %q in %s", status, want, text[:at], text)
@@ -99,7 +99,7 @@ func TestFront_past(t *testing.T) {
 		if text := plain(page); !wellPast.MatchString(text) {
 			t.Errorf("of a program that begins now: %s", text)
 		}
-		if n := strings.Count(page, "<polyline "); n != 3 || strings.Count(page, "as a table</summary>") != 3 {
+		if n := strings.Count(page, `<svg class="graph `); n != 4 || strings.Count(page, "as a table</summary>") != 4 {
 			t.Errorf("%d lines of charts", n)
 		}
 		for span, from := range map[string]string{"day": "one day", "week": "one week"} {
@@ -110,7 +110,7 @@ func TestFront_past(t *testing.T) {
 		if _, page := get(later, "/lane?queue=default&kind=mail"); !regexp.MustCompile(`Waited p50 / p95 \S+ ms / \S+ ms, of 7\d\d attempts of this program since 1\d min .*ago Took p50 / p95 &lt; 5 ms / &lt; 5 ms`).MatchString(plain(page)) {
 			t.Errorf("the kind: %s", plain(page))
 		}
-		if _, page := get(later, "/lanes"); !strings.Contains(plain(page), " &lt; 5 ms / &lt; 5 ms ") {
+		if _, page := get(later, "/lanes"); !strings.Contains(plain(page), " &lt; 5 ms &lt; 5 ms") {
 			t.Errorf("the queues: %s", plain(page))
 		}
 		if code, page := get(later, "/?span=year"); code != 400 || !strings.Contains(plain(page), "must be hour, day or week") {
@@ -312,7 +312,7 @@ func TestFront_unserved(t *testing.T) {
 		}
 		_, page := get(dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(dashboard.Viewer), Logger: quiet}), "/")
 		text := plain(page)
-		for _, want := range []string{"no worker any queue · mail now 5 5 – No worker that runs takes this kind from 5 queues.", "no worker default · letter now 1 1"} {
+		for _, want := range []string{"no worker No worker that runs takes this kind from 5 queues. any queue · mail 5 1 s Start a program", "no worker No worker that runs takes this kind from this queue. default · letter 1 1 s Start", "▲ no worker, 1 s 1 s ○ 1 ready"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("no %q in %s", want, text)
 			}

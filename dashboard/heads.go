@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"github.com/errandq/errand"
 )
@@ -19,16 +20,20 @@ const (
 )
 
 // behindDead returns a trouble for a queue in which jobs wait behind dead ones.
-func behindDead(r *errand.HealthReason) trouble {
+func (l *look) behindDead(r *errand.HealthReason) trouble {
 	least := ""
 	if r.More {
 		least = "at least "
 	}
-	return trouble{
-		What: conditions[r.Code], Lane: errand.Lane{Queue: r.Queue}, Since: r.Since, Jobs: r.Jobs, Least: r.More, Heads: r.Queue != "",
+	t := trouble{
+		What: conditions[r.Code], Lane: errand.Lane{Queue: r.Queue}, Since: r.Since, Jobs: r.Jobs, Least: r.More, Heads: r.Queue != "", Groups: r.Groups,
 		Why:  "In " + least + plural(r.Groups, "group") + ", whose first job is dead. They wait until somebody redrives or skips it.",
-		Help: "An operator may redrive or skip the dead jobs.", See: "groups" + string(query("queue", r.Queue)), SeeText: "the groups",
+		Help: "An operator may redrive or skip the dead jobs.", See: "groups" + string(query("queue", r.Queue)), SeeText: "the " + plural(r.Groups, "group"),
 	}
+	if i := slices.IndexFunc(l.causes, func(c errand.Cause) bool { return c.Queue == r.Queue }); i >= 0 { // the largest is first
+		t.Cause = &l.causes[i]
+	}
+	return t
 }
 
 // behind returns how many jobs wait behind a dead one, and whether there are more.

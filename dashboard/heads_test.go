@@ -35,7 +35,7 @@ func TestHeads(t *testing.T) {
 		says(t, plain(text), want...)
 		return text
 	}
-	row := []string{"1 thing holds up 3 jobs.", "behind dead jobs default", "In 2 groups, whose first job is dead."}
+	row := []string{"1 thing holds up 3 jobs.", "default , behind dead jobs", "In 2 groups, whose first job is dead."}
 	has := func(page string, want bool, deeds ...string) {
 		t.Helper()
 		for _, do := range deeds {
@@ -63,7 +63,7 @@ func TestHeads(t *testing.T) {
 	if err := q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{MaxDead: new(3)}); err != nil {
 		t.Fatal(err)
 	}
-	if text := front(as(dashboard.Operator), "2 things to look at; 1 holds up 3 jobs."); strings.Count(text, `<td class="state held">`) != 2 {
+	if text := front(as(dashboard.Operator), "2 things to look at; 1 holds up 3 jobs."); strings.Count(text, `<tr class="dead worst" data-key="behind dead jobs`) != 1 || strings.Count(text, `data-key="many dead letters`) != 1 {
 		t.Error(text)
 	}
 

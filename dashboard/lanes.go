@@ -14,7 +14,7 @@ import (
 
 // lanesData is what the list of queues and kinds shows.
 type lanesData struct {
-	Lanes  []*errand.LaneTotals
+	Lanes  []laneRow
 	Search string
 	pager
 }
@@ -77,22 +77,24 @@ func lanes(x *request) (*content, error) {
 			all = append(all, t)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
-	if d.Lanes, d.pager, err = paged(v, all); err != nil {
+	worry := worries(l.troubles())
+	l.sortLanes(all, worry)
+	if all, d.pager, err = paged(v, all); err != nil {
 		return nil, err
 	}
+	d.Lanes = l.rows(all, worry)
 	c := &content{data: d}
 	if v.Get("format") == "json" {
-		c.json, err = x.lanesJSON(l, d)
+		c.json, err = x.lanesJSON(l, d, all)
 	}
 	return c, err
 }
 
 // lanesJSON returns a page of lanes as the command has them, with the holds and the settings that
 // are about these. The first page has some holds of lanes that never had a job.
-func (x *request) lanesJSON(l *look, d *lanesData) (any, error) {
+func (x *request) lanesJSON(l *look, d *lanesData, of []*errand.LaneTotals) (any, error) {
 	out, names := []laneJSON{}, map[errand.Lane]bool{{}: true}
-	for _, t := range d.Lanes {
+	for _, t := range of {
 		out = append(out, laneOfStats(&t.Stats, l.clock.Now))
 		for _, lane := range []errand.Lane{{Queue: t.Queue}, {Kind: t.Kind}, {Queue: t.Queue, Kind: t.Kind}} {
 			names[lane] = true
@@ -108,17 +110,20 @@ func (x *request) lanesJSON(l *look, d *lanesData) (any, error) {
 		apart, more = nil, 0
 	}
 	return d.json(map[string]any{
-		"lanes": out, "holds": append([]errand.HoldState{}, l.holdsAmong(d.Lanes, apart)...), "more_holds": more, "settings": settingsJSON(settings, l.stats()),
+		"lanes": out, "holds": append([]errand.HoldState{}, l.holdsAmong(of, apart)...), "more_holds": more, "settings": settingsJSON(settings, l.stats()),
 	}), nil
 }
 
 // laneData is what the page of a queue, of a kind or of both shows.
 type laneData struct {
 	errand.Lane
-	Both     bool // it is a kind in a queue
+	Both     bool     // it is a kind in a queue
+	Worry    *trouble // the worst that it has; nil: none
+	Held     int64    // of those that are ready
+	Tiles    []tile
 	Sums     errand.LaneTotals
-	Lanes    []*errand.LaneTotals // if not Both: the largest
-	More     int                  // that are not shown
+	Lanes    []laneRow // if not Both: the worst
+	More     int       // that are not shown
 	Holds    []errand.HoldState
 	Served   bool
 	Unshown  bool // workers are not known
@@ -178,7 +183,23 @@ func lane(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.sum(l)
+	worry := worries(l.troubles())
+	all, more := first(d.sum(l, worry), lanesLimit)
+	d.Lanes, d.More = l.rows(all, worry), more
+	d.Worry = l.worryOf(&d.Sums, worry)
+	if len(d.Lanes) > 0 { // the first is the worst
+		d.Worry = d.Lanes[0].Worry
+	}
+	if w := d.Worry; w != nil && w.Reason != "" {
+		w.Starts = l.under(&errand.HoldState{Lane: w.Lane, Reason: w.Reason}).free
+	}
+	for _, p := range parts(&d.Sums.Stats, d.Held) {
+		d.Tiles = append(d.Tiles, tile{Class: p.Class, Of: cmp.Or(p.Of, p.Class), N: p.N})
+	}
+	d.Tiles[1].N = d.Sums.Stats.Ready // with those that are held
+	if d.Held > 0 {
+		d.Tiles[2].Note = "of the ready"
+	}
 	for _, h := range l.holds() {
 		if d.touches(h.Lane) {
 			d.Holds = append(d.Holds, h)
@@ -186,14 +207,14 @@ func lane(x *request) (*content, error) {
 	}
 	d.Unshown = l.unshown
 	d.addWorkers(l.workers)
-	all, err := x.b.q.Settings(x.Context())
+	set, err := x.b.q.Settings(x.Context())
 	if err != nil && l.away == nil {
 		return nil, err
 	}
 	out := map[string]any{"lane": laneOfStats(&d.Sums.Stats, l.clock.Now), "holds": append([]errand.HoldState{}, d.Holds...)}
-	all = slices.DeleteFunc(all, func(s errand.LaneSettings) bool { return !d.touches(s.Lane) && s.Lane != (errand.Lane{}) })
-	all = all[:min(len(all), lanesLimit)]
-	d.Settings, out["settings"] = settingRows(all, l.stats()), settingsJSON(all, l.stats())
+	set = slices.DeleteFunc(set, func(s errand.LaneSettings) bool { return !d.touches(s.Lane) && s.Lane != (errand.Lane{}) })
+	set = set[:min(len(set), lanesLimit)]
+	d.Settings, out["settings"] = settingRows(set, l.stats()), settingsJSON(set, l.stats())
 	if d.Both {
 		doc, known, err := x.b.q.PolicyOf(x.Context(), errand.JobInfo{Queue: d.Queue, Kind: d.Kind})
 		if err != nil && l.away == nil {
@@ -231,8 +252,8 @@ func (d *laneData) touches(l errand.Lane) bool {
 	return (l.Queue == "" || d.Queue == "" || l.Queue == d.Queue) && (l.Kind == "" || d.Kind == "" || l.Kind == d.Kind) && l != (errand.Lane{})
 }
 
-// sum adds up the lanes of the page.
-func (d *laneData) sum(l *look) {
+// sum adds up the lanes of the page, and returns them, unless the page is of one.
+func (d *laneData) sum(l *look, worry map[errand.Lane]*trouble) (all []*errand.LaneTotals) {
 	s := &d.Sums
 	s.Queue, s.Kind, s.Stats.Queue, s.Stats.Kind = d.Queue, d.Kind, d.Queue, d.Kind
 	for i := range l.lanes {
@@ -240,20 +261,131 @@ func (d *laneData) sum(l *look) {
 		if d.Queue != "" && t.Queue != d.Queue || d.Kind != "" && t.Kind != d.Kind {
 			continue
 		}
-		d.Lanes = append(d.Lanes, t)
-		addTotals(s, t, len(d.Lanes) == 1)
+		all = append(all, t)
+		addTotals(s, t, len(all) == 1)
+		if l.held(&t.Stats) {
+			d.Held += t.Stats.Ready
+		}
 		d.Served = d.Served || l.served(t.Queue, t.Kind)
 	}
-	if d.Both && len(d.Lanes) == 1 {
-		*s = *d.Lanes[0]
+	if d.Both && len(all) == 1 {
+		*s = *all[0]
 	}
 	if d.Both {
-		d.Served, d.Lanes = l.served(d.Queue, d.Kind), nil
+		d.Served = l.served(d.Queue, d.Kind)
+		return nil
 	}
-	slices.SortStableFunc(d.Lanes, func(a, b *errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
-	if n := len(d.Lanes); n > lanesLimit {
-		d.Lanes, d.More = d.Lanes[:lanesLimit], n-lanesLimit
+	l.sortLanes(all, worry)
+	return all
+}
+
+// laneRow is a lane as a row of a table.
+type laneRow struct {
+	*errand.LaneTotals
+	Worry  *trouble // the worst that it has; nil: none
+	Worst  bool     // there is none worse
+	Bar    []barPart
+	Spark  *spark
+	Hold   *errand.HoldState // that a button releases; nil: it is not held
+	Starts int64             // then
+}
+
+// Waits reports whether jobs could start but for something.
+func (r laneRow) Waits() bool { return r.Worry != nil || !r.Stats.OldestDue.IsZero() }
+
+// Fails reports whether an attempt has failed of late.
+func (r laneRow) Fails() bool { return r.Stats.Rate != nil && r.Stats.Rate.Failed > 0 }
+
+// barPart is the jobs of a lane that are in a state.
+type barPart struct {
+	Class errand.State
+	Of    errand.State // in which they are to be seen
+	N     int64
+	X, W  length // in hundredths of the bar
+}
+
+// worryOf returns the worst trouble of a lane.
+func (l *look) worryOf(t *errand.LaneTotals, worry map[errand.Lane]*trouble) (worst *trouble) {
+	for _, lane := range []errand.Lane{{Queue: t.Queue, Kind: t.Kind}, {Queue: t.Queue}, {Kind: t.Kind}} {
+		o := worry[lane]
+		if o == nil || lane == (errand.Lane{}) || o.Heads && t.Stats.Blocked == 0 || worst != nil && o.before(worst) >= 0 {
+			continue
+		}
+		worst = o
 	}
+	return worst
+}
+
+// sortLanes sorts lanes: first those with the worst trouble, then those whose jobs wait longest.
+func (l *look) sortLanes(all []*errand.LaneTotals, worry map[errand.Lane]*trouble) {
+	if len(worry) > 0 {
+		of := make(map[*errand.LaneTotals]*trouble, len(all))
+		for _, t := range all {
+			of[t] = l.worryOf(t, worry)
+		}
+		defer slices.SortStableFunc(all, func(a, b *errand.LaneTotals) int {
+			switch a, b := of[a], of[b]; {
+			case a == b:
+				return 0
+			case b == nil:
+				return -1
+			case a == nil:
+				return 1
+			default:
+				return a.before(b)
+			}
+		})
+	}
+	slices.SortStableFunc(all, func(a, b *errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
+}
+
+// rows returns lanes as rows of a table.
+func (l *look) rows(all []*errand.LaneTotals, worry map[errand.Lane]*trouble) []laneRow {
+	rows := make([]laneRow, len(all))
+	for i, t := range all {
+		rows[i] = l.row(t, worry)
+	}
+	return rows
+}
+
+func (l *look) row(t *errand.LaneTotals, worry map[errand.Lane]*trouble) laneRow {
+	s := &t.Stats
+	r := laneRow{LaneTotals: t, Worry: l.worryOf(t, worry)}
+	r.Worst = r.Worry != nil && r.Worry.rank() < 2
+	held := int64(0)
+	for i := range s.Holds {
+		if h := &s.Holds[i]; !l.over(*h) {
+			r.Hold, r.Starts, held = h, l.under(h).free, s.Ready
+			break
+		}
+	}
+	r.Bar = bar(parts(s, held))
+	r.Spark = newSpark("done a minute", "done", spans[0], l.past.of(t).rates(spans[0], l.clock.Now, numberDone), l.clock.Now, perMinute)
+	return r
+}
+
+// parts returns how many jobs of a lane are in each state. So many of those that are ready are held.
+func parts(s *errand.LaneStats, held int64) []barPart {
+	return []barPart{{Class: errand.Running, N: s.Running}, {Class: errand.Ready, N: s.Ready - held}, {Class: "held", Of: errand.Ready, N: held},
+		{Class: errand.Scheduled, N: s.Scheduled}, {Class: errand.Blocked, N: s.Blocked}, {Class: errand.Dead, N: s.Dead}}
+}
+
+// bar returns the parts of a bar that are not empty. Each can be seen, however small.
+func bar(all []barPart) []barPart {
+	const gap, least = 0.4, 1.5
+	all = slices.DeleteFunc(all, func(p barPart) bool { return p.N == 0 })
+	sum, x := 0.0, length(0)
+	for i := range all {
+		sum += float64(all[i].N)
+	}
+	room := whole - length(len(all))*(least+gap) + gap
+	for i := range all {
+		p := &all[i]
+		p.Of = cmp.Or(p.Of, p.Class)
+		p.X, p.W = x, least+room*length(float64(p.N)/sum)
+		x += p.W + gap
+	}
+	return all
 }
 
 // addTotals adds the numbers of one lane to those of several.

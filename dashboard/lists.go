@@ -77,6 +77,9 @@ func causes(x *request) (*content, error) {
 		d.Jobs += d.Causes[i].N
 	}
 	d.Cut = len(d.Causes) == causesLimit
+	if len(d.Causes) > 0 {
+		x.tillHour()
+	}
 	return &content{data: d, json: map[string]any{"causes": append([]errand.Cause{}, d.Causes...)}}, nil
 }
 

@@ -117,6 +117,9 @@ func (x *request) tillClock(t time.Time) {
 	}
 }
 
+// tillHour is till for the next full hour, at which the lines of a day become others.
+func (x *request) tillHour() { x.tillClock(x.b.q.Clock().Now.Truncate(time.Hour).Add(time.Hour)) }
+
 func newLive(q *errand.Queue) live {
 	return live{q: q, seed: maphash.MakeSeed(), all: map[fragmentKey]*fragment{}}
 }

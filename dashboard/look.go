@@ -91,9 +91,11 @@ const (
 	askEach   = 10 * time.Second
 	judgeEach = time.Minute
 	farEach   = 2 * time.Second
-	// ofCauses and ofLongest are how many of them the front shows.
-	ofCauses  = 5
-	ofLongest = 10
+	// ofCauses and ofLongest are how many of them the front shows. Of mostCauses one may be that of
+	// what it shows.
+	ofCauses   = 5
+	mostCauses = 100
+	ofLongest  = 10
 )
 
 // get returns the newest look; what was committed a moment ago may be missing. If the
@@ -333,9 +335,14 @@ func (s *looks) judge(ctx context.Context, l *look, changed bool) <-chan *errand
 func (s *looks) rest(ctx context.Context, l *look, changed bool) (err error) {
 	first := !l.full
 	if of := l.deaths(); first || of != l.causesOf {
-		if l.causes, err = s.q.DeadLetters().Causes(ctx, &errand.CauseOptions{Limit: ofCauses, Hours: true}); err != nil {
+		if l.causes, err = s.q.DeadLetters().Causes(ctx, &errand.CauseOptions{Limit: mostCauses}); err != nil {
 			return err
 		}
+		shown, err := s.q.DeadLetters().Causes(ctx, &errand.CauseOptions{Limit: ofCauses, Hours: true})
+		if err != nil {
+			return err
+		}
+		copy(l.causes, shown)
 		l.causesOf = of
 	}
 	if changed || first || l.longestOf != l.version {
@@ -469,6 +476,7 @@ func (l *look) progress(id errand.ID) *errand.Progress {
 // sums are the numbers of all lanes together.
 type sums struct {
 	Scheduled, Ready, Blocked, Running, Dead int64
+	Held                                     int64 // of Ready
 	Enqueued                                 int64
 	Places                                   int // of all workers
 }
@@ -478,6 +486,9 @@ func (l *look) sums() (s sums) {
 		t := &l.lanes[i]
 		s.Scheduled += t.Stats.Scheduled
 		s.Ready += t.Stats.Ready
+		if l.held(&t.Stats) {
+			s.Held += t.Stats.Ready
+		}
 		s.Blocked += t.Stats.Blocked
 		s.Running += t.Stats.Running
 		s.Dead += t.Stats.Dead
@@ -491,12 +502,20 @@ func (l *look) sums() (s sums) {
 
 // oldest returns when the job was due that waits longest, of those that nobody holds; zero if
 // none waits.
-func (l *look) oldest() (t time.Time) {
+func (l *look) oldest() time.Time {
+	if s := l.oldestLane(); s != nil {
+		return s.OldestDue
+	}
+	return time.Time{}
+}
+
+// oldestLane returns the lane of the job that waits longest, nil if none waits.
+func (l *look) oldestLane() (of *errand.LaneStats) {
 	for i := range l.lanes {
 		s := &l.lanes[i].Stats
-		if !l.held(s) && !s.OldestDue.IsZero() && (t.IsZero() || s.OldestDue.Before(t)) {
-			t = s.OldestDue
+		if !s.OldestDue.IsZero() && (of == nil || s.OldestDue.Before(of.OldestDue)) && !l.held(s) {
+			of = s
 		}
 	}
-	return t
+	return of
 }

@@ -73,6 +73,19 @@ func (p *past) since(t time.Time) []errand.Period {
 	return p.periods[i:]
 }
 
+// of returns what has become of the jobs of a lane, from when the file knows it on.
+func (p *past) of(t *errand.LaneTotals) *past {
+	own := &past{none: p.none}
+	for i := range p.periods {
+		o := &p.periods[i]
+		j := slices.IndexFunc(o.Lanes, func(l errand.LanePeriod) bool { return l.Queue == t.Queue && l.Kind == t.Kind })
+		if j >= 0 {
+			own.periods = append(own.periods, errand.Period{From: o.From, To: o.To, Lanes: o.Lanes[j : j+1]})
+		}
+	}
+	return own
+}
+
 // number is what is counted of a lane: in a period, and a minute of late.
 type number struct {
 	in   func(l *errand.LanePeriod) int64
@@ -128,6 +141,31 @@ func (p *past) rates(s span, now time.Time, n number) (all []point) {
 			continue
 		}
 		all = append(all, point{at: from, to: to, y: p.in(from, to, n) / to.Sub(from).Minutes()})
+	}
+	return all
+}
+
+// levels returns how many jobs there were of a kind, over a span, from when the file knows it on, and
+// is how many there are now.
+func (p *past) levels(s span, now time.Time, is float64, of func(o *errand.LanePeriod) int64) (all []point) {
+	begin := now.Add(-s.of)
+	add := func(at time.Time, v float64) {
+		if !at.Before(begin) {
+			all = append(all, point{at: at, to: at, y: v})
+		}
+	}
+	for i := range p.periods {
+		o, had := &p.periods[i], 0.0
+		for j := range o.Lanes {
+			had += float64(of(&o.Lanes[j]))
+		}
+		if i > 0 && o.From.After(p.periods[i-1].To) { // nothing has happened since
+			add(p.periods[i-1].To, had)
+		}
+		add(o.From, had)
+	}
+	if len(p.periods) > 0 {
+		add(now, is)
 	}
 	return all
 }

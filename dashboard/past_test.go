@@ -88,8 +88,8 @@ func TestPast_ages(t *testing.T) {
 // was highest. Its table has each point.
 func TestDraw(t *testing.T) {
 	points := []point{{before(60), before(60), 5}, {before(30), before(30), 35}, {noon, noon, 0}}
-	c := draw("Done a minute", spans[0], points, noon, 1, niceCount, perMinute)
-	if c.Line != "48,80 180,20 312,90" || c.Area != "48,90 48,80 180,20 312,90 312,90" || c.Peak != "35" || c.When != "11:30" || c.X != 180 || c.Y != 20 {
+	c := draw("Done a minute", "done", spans[0], points, noon, 1, niceCount, perMinute)
+	if c.Line != "0,87.5 50,12.5 100,100" || c.Area != "0,100 0,87.5 50,12.5 100,100 100,100" || c.Peak != "35" || c.When != "11:30" || c.Sign != (curveLabel{50, 12.5, "35, at 11:30", "middle"}) {
 		t.Errorf("%+v", c)
 	}
 	var texts []string
@@ -102,10 +102,10 @@ func TestDraw(t *testing.T) {
 	if want := []chartRow{{before(60), "5"}, {before(30), "35"}, {noon, "0"}}; !reflect.DeepEqual(c.Rows, want) {
 		t.Errorf("rows %v", c.Rows)
 	}
-	if c := draw("Done a minute", spans[0], []point{{noon, noon, 0}}, noon, 1, niceCount, perMinute); c.Peak != "0" || c.When != "" || c.Line == "" {
+	if c := draw("Done a minute", "done", spans[0], []point{{noon, noon, 0}}, noon, 1, niceCount, perMinute); c.Peak != "0" || c.When != "" || c.Line == "" {
 		t.Errorf("of nothing but 0: %+v", c)
 	}
-	if c := draw("Done a minute", spans[0], nil, noon, 1, niceCount, perMinute); c.Line != "" {
+	if c := draw("Done a minute", "done", spans[0], nil, noon, 1, niceCount, perMinute); c.Line != "" {
 		t.Errorf("without points: %+v", c)
 	}
 }

@@ -26,6 +26,14 @@ func quantile(h *errand.Histogram, part float64) string {
 	return "> " + text(from.UpTo)
 }
 
+// part is quantile of what may have nothing.
+func part(h *errand.Histogram, of float64) string {
+	if h.Count == 0 {
+		return "–"
+	}
+	return quantile(h, of)
+}
+
 // quantiles returns the median and the time below which 95 of 100 stayed, as text.
 func quantiles(h *errand.Histogram) string {
 	if h.Count == 0 {

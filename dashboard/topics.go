@@ -178,7 +178,7 @@ func topicOf(x *request) (*content, error) {
 		return err
 	})
 	if err != nil {
-		return nil, missing(noMessages(err), "topic of this name", "It may have been deleted. The page Topics and webhooks has those that there are.")
+		return nil, missing(noMessages(err), "topic of this name", "It may have been deleted. The page Topics has those that there are.")
 	}
 	l, err := x.look()
 	if err != nil {

@@ -86,7 +86,7 @@ func TestEndpoint_sent(t *testing.T) {
 	for at, wants := range map[string][]string{
 		"/endpoint?id=shop":        {"<td class=\"text\">order-7</td>\n<td class=\"text\">order.paid</td>", `<a href="jobs?queue=webhook%2Fshop">All deliveries</a>`},
 		"/lane?queue=webhook/shop": {`<a href="./endpoint?id=shop">shop</a>`},
-		"/":                        {`<a href="./topics">Topics and webhooks</a>`},
+		"/":                        {`<a href="./topics">Topics</a>`},
 	} {
 		_, text := get(h, at)
 		for _, want := range wants {

@@ -39,12 +39,68 @@ type trouble struct {
 	Error  string // ends Why
 	// See is a page that shows more, from the front, and SeeText what it has.
 	See, SeeText string
+
+	Groups int64         // of Heads
+	Cause  *errand.Cause // of Heads: what most of the dead in the queue died of, nil if that is not known
+	judged
 }
+
+// judged is what is found out of a trouble besides.
+type judged struct {
+	Starts int64         // due jobs that nothing else keeps, if it is released; counted for those that are shown
+	dire   bool          // nothing works as long as it is so
+	lanes  []errand.Lane // in place of Lane, if there are several
+}
+
+// Class returns the state whose colour it has.
+func (t *trouble) Class() errand.State {
+	if t.Heads || t.dire {
+		return errand.Dead
+	}
+	return "held"
+}
+
+// Sign returns the shape that stands before it.
+func (t *trouble) Sign() string {
+	switch {
+	case t.Heads:
+		return shapes[errand.Dead]
+	case t.Reason != "":
+		return shapes["held"]
+	}
+	return "▲"
+}
+
+// Endless reports whether it does not end by itself.
+func (t *trouble) Endless() bool {
+	return t.dire || t.Heads || t.What == noWorker || t.Reason != "" && t.Until.IsZero()
+}
+
+// Hopeless reports whether what waits behind dead jobs would not go on if these ran again.
+func (t *trouble) Hopeless() bool { return t.Cause != nil && t.Cause.Reason == errand.ReasonPermanent }
+
+// rank returns the order of troubles: the lowest is the worst.
+func (t *trouble) rank() int {
+	switch {
+	case t.dire:
+		return 0
+	case t.Jobs > 0 && t.Endless():
+		return 1
+	}
+	return 2
+}
+
+// before compares troubles: the worse one comes first.
+func (t *trouble) before(o *trouble) int {
+	return cmp.Or(cmp.Compare(t.rank(), o.rank()), cmp.Compare(o.Jobs, t.Jobs), strings.Compare(t.What, o.What), t.Lane.Compare(o.Lane))
+}
+
+const noWorker = "no worker"
 
 // whats say what holds of these reasons are.
 var whats = map[string]string{"held": "held", "paused": "paused", "brake": "brake: too many died", "unavailable": "the other side is away"}
 
-// troubles returns what holds jobs up, of most due jobs first.
+// troubles returns what holds jobs up: first what does not end by itself, then what holds up most jobs.
 func (l *look) troubles() (all []trouble) {
 	for _, h := range l.holds() {
 		t := trouble{Lane: h.Lane, Since: h.Since, Until: h.Until, Probe: h.Probe, Jobs: h.Waiting, Due: h.Ready, Why: h.Detail, By: h.By, Reason: h.Reason}
@@ -60,16 +116,19 @@ func (l *look) troubles() (all []trouble) {
 		case errand.HealthBrake, errand.HealthUnavailable, errand.HealthOverdue, errand.HealthReadOnly: // among the holds, and beside
 			continue
 		case errand.HealthDeadHead:
-			all = append(all, behindDead(r))
+			all = append(all, l.behindDead(r))
 			continue
 		}
 		t := trouble{What: cmp.Or(conditions[r.Code], string(r.Code)), Lane: errand.Lane{Queue: r.Queue, Kind: r.Kind}, Since: r.Since, Why: r.Text}
-		if r.Code == errand.HealthDamage {
-			t.Help = refused(errand.ErrCorrupt).remedy
+		switch r.Code {
+		case errand.HealthDamage:
+			t.dire, t.Help = true, refused(errand.ErrCorrupt).remedy
+		case errand.HealthClosed, errand.HealthFull, errand.HealthWrite, errand.HealthTakenAway:
+			t.dire = true
 		}
 		all = append(all, t)
 	}
-	slices.SortStableFunc(all, func(a, b trouble) int { return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Jobs, a.Jobs)) })
+	slices.SortStableFunc(all, func(a, b trouble) int { return a.before(&b) })
 	return all
 }
 
@@ -90,7 +149,7 @@ func (l *look) unserved() (all []trouble) {
 		if of[s.Kind] == nil {
 			kinds = append(kinds, s.Kind)
 		}
-		of[s.Kind] = append(of[s.Kind], trouble{What: "no worker", Lane: errand.Lane{Queue: s.Queue, Kind: s.Kind}, Since: s.OldestDue, Jobs: due(s), Due: due(s),
+		of[s.Kind] = append(of[s.Kind], trouble{What: noWorker, Lane: errand.Lane{Queue: s.Queue, Kind: s.Kind}, Since: s.OldestDue, Jobs: due(s), Due: due(s),
 			Why: "No worker that runs takes this kind from this queue.", Help: "Start a program that has a handler for this kind, or errand work."})
 	}
 	for _, kind := range kinds {
@@ -101,7 +160,9 @@ func (l *look) unserved() (all []trouble) {
 		}
 		t := some[0]
 		t.Lane.Queue, t.Why = "", "No worker that runs takes this kind from "+count(len(some))+" queues."
+		t.lanes = []errand.Lane{some[0].Lane}
 		for _, o := range some[1:] {
+			t.lanes = append(t.lanes, o.Lane)
 			t.Jobs, t.Due = t.Jobs+o.Jobs, t.Due+o.Due
 			if laterDue(o.Since, t.Since) < 0 {
 				t.Since = o.Since
@@ -203,8 +264,10 @@ func (l *look) crowded() (all []trouble) {
 	for _, c := range crowds {
 		t := trouble{What: "all places taken", Lane: errand.Lane{Queue: c.lanes[0].Queue, Kind: c.lanes[0].Kind}, SeeText: "the jobs that run",
 			Help: "Raise Concurrency, or give this kind a limit or a worker of its own."}
+		behind := int64(0)
 		for _, s := range c.lanes {
-			t.Jobs, t.Due = t.Jobs+due(s), t.Due+due(s)
+			t.lanes = append(t.lanes, errand.Lane{Queue: s.Queue, Kind: s.Kind})
+			t.Jobs, t.Due, behind = t.Jobs+due(s), t.Due+due(s), behind+s.Blocked
 			if laterDue(s.OldestDue, t.Since) < 0 {
 				t.Since = s.OldestDue
 			}
@@ -233,6 +296,12 @@ func (l *look) crowded() (all []trouble) {
 			t.Why += "; and so in " + plural(int64(more), "other worker")
 		}
 		t.Why = strings.ToUpper(t.Why[:1]) + t.Why[1:] + "."
+		if behind > 0 {
+			t.Why = count(behind) + " more wait behind these in their groups. " + t.Why
+		}
+		if sums := l.sums(); of != (errand.Lane{}) && sums.Running < int64(sums.Places) {
+			t.Why = count(int64(sums.Places)-sums.Running) + " of all " + plural(int64(sums.Places), "place") + " are free. " + t.Why
+		}
 		if strings.HasSuffix(of.Queue, "*") {
 			of.Queue = ""
 		}
@@ -325,6 +394,25 @@ func (l *look) failing() (all []trouble) {
 			Why: done + "; " + are(s.Scheduled, "job") + " scheduled, for retries or for later. Last error: ", Error: s.LastFailure.Error})
 	}
 	return all
+}
+
+// worries returns which of all troubles lanes have: the worst of each, by queue and kind. One of these
+// may be empty, for a trouble of all in a queue, or of a kind.
+func worries(all []trouble) map[errand.Lane]*trouble {
+	of := map[errand.Lane]*trouble{}
+	for i := range all {
+		t := &all[i]
+		lanes := t.lanes
+		if len(lanes) == 0 {
+			lanes = []errand.Lane{t.Lane}
+		}
+		for _, lane := range lanes {
+			if of[lane] == nil {
+				of[lane] = t
+			}
+		}
+	}
+	return of
 }
 
 // conditions say what reasons of health are.

@@ -46,7 +46,7 @@ func TestFront_full(t *testing.T) {
 		takes time.Duration
 		row   []string
 	}{
-		"worker": {takes: time.Hour, row: []string{"1 thing holds up 28 jobs.", "all places taken any queue · mail", "All 2 places of the worker", "Raise Concurrency"}},
+		"worker": {takes: time.Hour, row: []string{"1 thing holds up 28 jobs.", "any queue · mail , all places taken", "All 2 places of the worker", "Raise Concurrency"}},
 		"limit":  {o: errand.HandlerOptions{Concurrency: 1}, takes: time.Hour, row: []string{"1 thing holds up 29 jobs.", "run as may at a time, 1, in the worker", "Raise the Concurrency of mail in all queues"}},
 		"busy":   {takes: 2 * time.Second},
 	} {
@@ -131,11 +131,11 @@ func TestFront_failing(t *testing.T) {
 		}
 		send("nobody")
 		shows("for less than a minute", 50, false, func() {}, "only fail", "What holds work up")
-		shows("for longer", 30, true, func() {}, "jobs only fail default · mail", "None was ever done; 1 job is scheduled")
+		shows("for longer", 30, true, func() {}, "default · mail , jobs only fail", "None was ever done; 1 job is scheduled")
 		well.Store(true)
 		shows("one of many fails", 100, false, func() { send("a") }, "only fail", "What holds work up")
 		well.Store(false)
-		shows("all fail", 100, true, func() {}, "1 thing to look at.", "jobs only fail default · mail", "None was done since; ", " scheduled, for retries or for later.", errDisk.Error(), "See the job that failed last")
+		shows("all fail", 100, true, func() {}, "1 thing to look at.", "default · mail , jobs only fail", "None was done since; ", " scheduled, for retries or for later.", errDisk.Error(), "See the job that failed last")
 		well.Store(true)
 		shows("well again", 100, false, func() { send("a") }, "only fail")
 	})

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"embed"
 	"errors"
 	"fmt"
@@ -65,8 +66,8 @@ func init() {
 		{name: "topics", title: "Topics and webhooks", read: topics, takes: []string{"after"}},
 		{name: "topic", title: "Topic", in: "topics", read: topicOf, takes: []string{"name", "after"}},
 		{name: "subscription", title: "Subscription", in: "topics", read: subscription, takes: []string{"id"}},
-		{name: "endpoints", title: "Endpoints", in: "topics", read: endpoints, takes: []string{"search", "state", "after"}},
-		{name: "endpoint", title: "Endpoint", in: "topics", read: endpoint, takes: []string{"id"}},
+		{name: "endpoints", title: "Endpoints", read: endpoints, takes: []string{"search", "state", "after"}},
+		{name: "endpoint", title: "Endpoint", in: "endpoints", read: endpoint, takes: []string{"id"}},
 		{name: "bulk", title: "Bulk jobs", read: bulks, takes: []string{"id"}},
 		{name: "workers", title: "Workers", read: workers, takes: []string{"page"}},
 		{name: "health", title: "Health", read: health, takes: []string{"search", "page"}},
@@ -99,7 +100,7 @@ type layout struct {
 	Frozen string
 	Now    time.Time
 	Clock  errand.ClockState
-	Nav    []navItem
+	Nav    []navGroup
 	Search string
 	Data   any
 	// Live is true if the page can be asked for again.
@@ -128,15 +129,79 @@ func (l *layout) Text(s string) string {
 	return l.keys.text(s)
 }
 
-type navItem struct{ Name, Title string }
-
-var nav = []navItem{
-	{"", "Overview"}, {"lanes", "Queues"}, {"jobs", "Jobs"}, {"dead", "Dead letters"}, {"groups", "Groups"},
-	{"schedules", "Schedules"}, {"topics", "Topics and webhooks"}, {"bulk", "Bulk jobs"}, {"workers", "Workers"}, {"health", "Health"},
+// navGroup is a part of the nav.
+type navGroup struct {
+	Name  string
+	Items []navItem
 }
 
+type navItem struct {
+	Name, Title string
+	Mark        *navMark // nil: there is nothing to say
+}
+
+// navMark says in the nav that something is to be seen on a page.
+type navMark struct{ Class, Sign, Text, Means string }
+
+var nav = []navGroup{
+	{"Jobs", []navItem{{Title: "Overview"}, {Name: "jobs", Title: "Jobs"}, {Name: "dead", Title: "Dead"}, {Name: "groups", Title: "Groups"}, {Name: "bulk", Title: "Bulk"}}},
+	{"Flow", []navItem{{Name: "lanes", Title: "Queues"}, {Name: "schedules", Title: "Schedules"}, {Name: "topics", Title: "Topics"}, {Name: "endpoints", Title: "Endpoints"}}},
+	{"System", []navItem{{Name: "workers", Title: "Workers"}, {Name: "health", Title: "Health"}}},
+}
+
+// marked returns the nav with what a look has to say, which may be nil.
+func marked(l *look) []navGroup {
+	if l == nil {
+		return nav
+	}
+	marks := l.marks()
+	all := make([]navGroup, len(nav))
+	for i, g := range nav {
+		all[i] = navGroup{g.Name, slices.Clone(g.Items)}
+		for j := range all[i].Items {
+			all[i].Items[j].Mark = marks[g.Items[j].Name]
+		}
+	}
+	return all
+}
+
+// marks returns what the nav says of pages. A hold of an endpoint counts there alone.
+func (l *look) marks() map[string]*navMark {
+	marks := map[string]*navMark{}
+	add := func(page, class, sign string, n int64, word, means string) {
+		if n > 0 {
+			marks[page] = &navMark{class, sign, count(n) + word, means}
+		}
+	}
+	held, away := int64(0), int64(0)
+	for _, h := range l.holds() {
+		if endpointOf(h.Queue) != "" {
+			away++
+		} else {
+			held++
+		}
+	}
+	behind, more := int64(0), ""
+	for i := range l.health.Reasons {
+		if r := &l.health.Reasons[i]; r.Code == errand.HealthDeadHead {
+			behind += r.Groups
+			if r.More {
+				more = "+"
+			}
+		}
+	}
+	add("dead", "dead", shapes[errand.Dead], l.sums().Dead, "", "dead letters")
+	add("groups", "dead", shapes[errand.Dead], behind, more, "behind a dead job")
+	add("lanes", "held", "▮", held, " held", "")
+	add("endpoints", "held", "▮", away, " away", "")
+	return marks
+}
+
+// navWait is how long a page that shows no look waits for one, for the numbers of the nav.
+const navWait = 100 * time.Millisecond
+
 func (x *request) layout(title string, data any) *layout {
-	l := &layout{Up: x.up, Name: x.b.o.Name, Title: title, Who: x.who, May: x.who.Role, Inside: x.who.Role > 0, Now: time.Now(), Nav: nav, Data: data}
+	l := &layout{Up: x.up, Name: x.b.o.Name, Title: title, Who: x.who, May: x.who.Role, Inside: x.who.Role > 0, Now: time.Now(), Nav: marked(x.seen), Data: data}
 	if !l.Inside {
 		l.Name = "errand" // what the pages are about is for those inside
 	}
@@ -217,7 +282,16 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 
 // frame returns what the frame of a page shows.
 func (x *request) frame(c *content) *layout {
-	return x.layout(cmp.Or(c.title, x.page.title), c.data)
+	f := x.layout(cmp.Or(c.title, x.page.title), c.data)
+	if x.seen == nil {
+		y := *x // the page shows no look all the same
+		ctx, stop := context.WithTimeout(x.Context(), navWait)
+		defer stop()
+		y.Request = x.WithContext(ctx)
+		l, _ := y.look() // without it there are no numbers
+		f.Nav = marked(l)
+	}
+	return f
 }
 
 // fail writes a page that says what is the case.
@@ -283,6 +357,10 @@ var funcs = template.FuncMap{
 	"took":       took,
 	"long":       long,
 	"exact":      exactly,
+	"short":      short,
+	"few":        few,
+	"starts":     starts,
+	"goOn":       func(n int64) string { return count(n) + " " + goes(n) + " on" },
 	"delay":      delayText,
 	"endpointOf": endpointOf,
 	"dangerous":  dangerous,
@@ -293,16 +371,26 @@ var funcs = template.FuncMap{
 	"query":     query,
 	"bytes":     size,
 	"perMinute": perMinute,
+	"p50":       func(h errand.Histogram) string { return part(&h, 0.5) },
+	"p95":       func(h errand.Histogram) string { return part(&h, 0.95) },
 	"quantiles": func(h errand.Histogram) string { return quantiles(&h) },
 	"shape":     func(s errand.State) string { return shapes[s] },
 	"day":       day,
+	"lastEight": lastEight,
+	"plural":    plural,
 	"dict":      dict,
 	"pairs":     pairs,
 }
 
 // shapes go with the words of states, so that colour alone says nothing.
 var shapes = map[errand.State]string{
-	errand.Running: "●", errand.Ready: "○", errand.Scheduled: "◌", errand.Blocked: "◆", errand.Dead: "✕", errand.Done: "✓", errand.Cancelled: "–", errand.Expired: "⌛︎",
+	errand.Running: "●", errand.Ready: "○", errand.Scheduled: "◌", errand.Blocked: "◆", errand.Dead: "✕", errand.Done: "✓", errand.Cancelled: "–", errand.Expired: "⌛︎", "held": "▮",
+}
+
+// lastEight returns the end of an ID, which tells jobs of a list apart: its begin is the time.
+func lastEight(id errand.ID) string {
+	s := id.String()
+	return s[len(s)-8:]
 }
 
 // count returns a number with commas: 12,345.
@@ -318,6 +406,27 @@ func count[N int | int64](n N) string {
 		b.WriteRune(d)
 	}
 	return b.String()
+}
+
+// few returns a number as a tile has room for it: 10.2 M.
+func few(n int64) string {
+	if n < 1_000_000 {
+		return count(n)
+	}
+	return count(n/1_000_000) + "." + itoa(int(n/100_000%10)) + " M"
+}
+
+// starts is what a button says that releases so many jobs which start then.
+func starts(n int64, short any) string {
+	switch {
+	case n == 0:
+		return "Release"
+	case short == true:
+		return "Release " + count(n)
+	case n == 1:
+		return "Release, 1 starts"
+	}
+	return "Release, " + count(n) + " start"
 }
 
 // took returns a duration with its two largest units: 1 h 12 min.

@@ -46,6 +46,12 @@
     return t.slice(0, 10) + " " + t.slice(11, 23) + " " + name;
   }
 
+  // short is exact for people who know which day it is.
+  function short(at, now) {
+    const t = exact(at);
+    return t.slice(0, 10) === exact(new Date(now)).slice(0, 10) ? t.slice(11, 19) : t.slice(0, 16);
+  }
+
   function setText(node, text) {
     if (node && node.textContent !== text) node.textContent = text;
   }
@@ -56,7 +62,9 @@
       const at = new Date(t.dateTime);
       if (isNaN(at)) return;
       setText(t.querySelector(".ago"), t.classList.contains("long") ? took(Math.max(now - at.getTime(), 1000)) : ago(at.getTime(), now));
-      setText(t.querySelector(".exact"), exact(at));
+      const brief = t.matches(".both, .at");
+      setText(t.querySelector(".exact"), brief ? short(at, now) : exact(at));
+      if (brief) t.title = exact(at);
     });
   }
 
@@ -96,12 +104,12 @@
   function addCopy(node) {
     const place = node.closest("h1") || node;
     if (place.nextElementSibling && place.nextElementSibling.classList.contains("copy")) return;
-    const text = node.textContent.trim();
+    const text = node.dataset.copy || node.textContent.trim();
     const button = make("button", "Copy", { type: "button", className: "copy added" });
     button.setAttribute("aria-label", "Copy " + text);
     const told = make("span", "", { className: "only added" });
     told.setAttribute("role", "status");
-    button.addEventListener("click", () => copy(node.textContent.trim()).then((done) => {
+    button.addEventListener("click", () => copy(text).then((done) => {
       setText(button, done ? "Copied" : "Not copied");
       setText(told, button.textContent);
       if (!done) getSelection().selectAllChildren(node);

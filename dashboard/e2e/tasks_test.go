@@ -49,7 +49,7 @@ func TestTasks(t *testing.T) {
 			b.says(reversed)
 		}},
 		{"what was sent to this endpoint", func(b *tab) {
-			b.follow("the topics", link("Topics and webhooks"))
+			b.follow("the topics", link("Topics"))
 			b.follow("the endpoints", link("Endpoints"))
 			b.follow("the endpoint", link("ada"))
 			b.says("Sent")
