@@ -41,7 +41,7 @@ func TestBulk_stopped(t *testing.T) {
 		n, rest := all[0].Changed, 50-all[0].Changed
 		stopped := fmt.Sprintf("stopped , at %d of 50; the other %d are as they were", n, rest)
 		_, list := get(h, "/bulk")
-		has(t, "the list", plain(list), true, "Done Unchanged Remaining Of", stopped, fmt.Sprintf("%d 0 %d 50 1 a second", n, rest))
+		has(t, "the list", plain(list), true, "Done Unchanged Remaining", "at most 1 a second by ann", stopped, fmt.Sprintf("%d of 50 0 %d", n, rest))
 		_, page := get(h, "/bulk?id="+b.ID.String())
 		has(t, "its page", plain(page), true, stopped, fmt.Sprintf("Done %d Unchanged 0 Remaining %d", n, rest))
 		has(t, "its page", page, true, ">Cancel the rest</button>")

@@ -187,7 +187,7 @@ func TestPages_content(t *testing.T) {
 		"/bulk":                                         {"paused", "Resume all"},
 		"/bulk?id=" + made.bulk.String():                {"Begun by", "Remaining", "at most 10 a second", "Stop it"},
 		"/schedule?name=night":                          {"manual", "Ticks"},
-		"/groups":                                       {"Skip the head", "permanent"},
+		"/groups":                                       {"Skip it: 1 goes on", "permanent"},
 		"/health":                                       {"Max bytes", "1,024 MiB", "the whole file", "Max dead"},
 		"/workers":                                      {"long", "1,000 a second"},
 		"/topics":                                       {"orders", "retries"},

@@ -142,8 +142,8 @@ func TestPages_reads(t *testing.T) {
 	}
 	for at, row := range map[string]string{
 		"jobs?kind=raw&state=ready&state=blocked": `<td class="id"><a href="\./job/([^"]*)"`, "lanes?search=q": `<tr data-key="([^"]*)"`,
-		"groups?waiting=1&queue=default": `<tr data-key="([^"]*)"`, "schedules?search=n": `<tr><td><a href="schedule([^"]*)"`,
-		"endpoints?search=e": `<tr><td><a href="endpoint([^"]*)"`, "topics": `<tr><td><a href="topic([^"]*)"`, "topic?name=t000": `<tr><td><a href="subscription([^"]*)"`,
+		"groups?waiting=1&queue=default": `<tr data-key="([^"]*)"`, "schedules?search=n": `<tr><td class="main"><a href="schedule([^"]*)"`,
+		"endpoints?search=e": `<tr><td class="main"><a href="endpoint([^"]*)"`, "topics": `<tr><td class="main"><a href="topic([^"]*)"`, "topic?name=t000": `<tr><td class="main"><a href="subscription([^"]*)"`,
 	} {
 		want := many
 		switch {

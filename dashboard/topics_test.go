@@ -50,7 +50,7 @@ func TestEndpoint_failures(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, text := get(as(q, dashboard.Viewer), "/endpoint?id=pot")
-	for _, want := range []string{`<td class="n">418</td>`, "…</td>", receiver.URL + "/in: http status 418", "&lt;script&gt;", "Fails since"} {
+	for _, want := range []string{`<td class="n" data-label="Status">418</td>`, "…</td>", receiver.URL + "/in: http status 418", "&lt;script&gt;", "Fails since"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("without %q: %s", want, text)
 		}
@@ -84,7 +84,7 @@ func TestEndpoint_sent(t *testing.T) {
 	}
 	h := as(q, dashboard.Viewer)
 	for at, wants := range map[string][]string{
-		"/endpoint?id=shop":        {"<td class=\"text\">order-7</td>\n<td class=\"text\">order.paid</td>", `<a href="jobs?queue=webhook%2Fshop">All deliveries</a>`},
+		"/endpoint?id=shop":        {`<td class="text" data-label="Message">order-7<small>order.paid</small></td>`, `<a href="jobs?queue=webhook%2Fshop">All deliveries</a>`},
 		"/lane?queue=webhook/shop": {`<a href="./endpoint?id=shop">shop</a>`},
 		"/":                        {`<a href="./topics">Topics</a>`},
 	} {
@@ -115,7 +115,7 @@ func TestEndpoint_unreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := as(q, dashboard.Viewer)
-	for at, want := range map[string]string{"/endpoint?id=shop": "<td class=\"text\">not readable</td>", "/job/" + sent.Jobs[0].ID.String(): "What is kept of it cannot be read."} {
+	for at, want := range map[string]string{"/endpoint?id=shop": `<td class="text" data-label="Message">not readable</td>`, "/job/" + sent.Jobs[0].ID.String(): "What is kept of it cannot be read."} {
 		if status, text := get(h, at); status != 200 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", at, status, plain(text))
 		}
@@ -139,7 +139,7 @@ func TestEndpoint_busy(t *testing.T) {
 			t.Errorf("without %q or the job: %s", title, text)
 		}
 	}
-	has("Sent of late, the last first")
+	has("Sent of late <small>the last first</small>")
 	jobs := make([]errand.NewJob, 2100)
 	for i := range jobs {
 		jobs[i].Args = mail{"a"}
@@ -147,7 +147,7 @@ func TestEndpoint_busy(t *testing.T) {
 	if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
 		t.Fatal(err)
 	}
-	has("Deliveries, by state")
+	has("Deliveries <small>by state</small>")
 }
 
 // The body of a message is shown by role: not at all, redacted, or byte for byte.

@@ -129,7 +129,7 @@ func TestActions(t *testing.T) {
 		{"redrive one", operator, job("dead"), nil, button("Redrive"), s.jobs["dead"].String(), "Redrive the job", "done", attempts("dead", 2)},
 		{"run now", operator, job("failed"), nil, button("Run now"), s.jobs["failed"].String(), "Run the job now", "done", attempts("failed", 2)},
 		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), s.jobs["scheduled"].String(), "Cancel the job", "done", func() { s.state("scheduled", errand.Cancelled) }},
-		{"skip the head", operator, "groups", nil, button("Skip the head"), "the head of group", "Skip the job", "goes on without", func() { s.state("blocked", errand.Done) }},
+		{"skip the head", operator, "groups", nil, button("Skip it: 1 goes on"), "the head of group", "Skip the job", "goes on without", func() { s.state("blocked", errand.Done) }},
 		{"pause a schedule", operator, "schedule?name=night", nil, button("Pause"), "night", "Pause the schedule", "is paused", paused(true)},
 		{"resume a schedule", operator, "schedule?name=night", nil, button("Resume"), "night", "Resume the schedule", "is resumed", paused(false)},
 		{"redrive those marked", operator, "jobs?state=dead&kind=payment", func() {
