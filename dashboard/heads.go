@@ -36,22 +36,6 @@ func (l *look) behindDead(r *errand.HealthReason) trouble {
 	return t
 }
 
-// behind returns how many jobs wait behind a dead one, and whether there are more.
-func (x *request) behind(info *errand.JobInfo) (n int, more bool, err error) {
-	if info.State != errand.Dead || info.Group == "" {
-		return 0, false, nil
-	}
-	head, err := headOf(x.Context(), x.b.q, info.Queue, info.Group)
-	if errors.Is(err, errand.ErrNotFound) { // it has moved on
-		return 0, false, nil
-	}
-	if err != nil || head != info.ID {
-		return 0, false, err
-	}
-	page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Queue: info.Queue, Group: info.Group, States: []errand.State{errand.Blocked}}, &errand.ListOptions{Limit: mostBehind})
-	return len(page.Jobs), page.Next != "", err
-}
-
 // heads returns the groups of a queue in which jobs wait behind a dead one. left says that there
 // are others.
 func heads(ctx context.Context, q *errand.Queue, queue string) (all []errand.BlockedGroup, left bool, err error) {
