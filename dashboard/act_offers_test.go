@@ -55,7 +55,7 @@ func TestJobs_offers(t *testing.T) {
 	}
 	for state, want := range map[string][2]string{ // what an admin and an operator can choose
 		"":              {"redrive run cancel change delete redrive", "redrive run cancel change redrive"},
-		"queue=default": {"redrive run cancel change delete redrive cancel change delete", "redrive run cancel change redrive cancel change"},
+		"queue=default": {"redrive run cancel change delete redrive run cancel change delete", "redrive run cancel change redrive run cancel change"},
 		"state=ready":   {"run cancel change cancel change", "run cancel change cancel change"},
 		"state=dead":    {"redrive change delete redrive delete", "redrive change redrive"},
 		"state=running": {"cancel cancel", "cancel cancel"},
