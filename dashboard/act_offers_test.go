@@ -54,15 +54,15 @@ func TestJobs_offers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for state, want := range map[string][2]string{ // what an admin and an operator can choose
-		"":              {"redrive run cancel change delete redrive", "redrive run cancel change redrive"},
-		"queue=default": {"redrive run cancel change delete redrive run cancel change delete", "redrive run cancel change redrive run cancel change"},
-		"state=ready":   {"run cancel change cancel change", "run cancel change cancel change"},
+		"":              {"redrive run change cancel delete redrive", "redrive run change cancel redrive"},
+		"queue=default": {"redrive run change cancel delete redrive run change cancel delete", "redrive run change cancel redrive run change cancel"},
+		"state=ready":   {"run change cancel change cancel", "run change cancel change cancel"},
 		"state=dead":    {"redrive change delete redrive delete", "redrive change redrive"},
 		"state=running": {"cancel cancel", "cancel cancel"},
 		"state=done":    {"delete delete", ""},
 		"state=cancelled&queue=default&group=lane": {"delete delete", ""},
 		"state=done&state=dead":                    {"redrive change delete redrive delete", "redrive change redrive"},
-		"state=ready&state=dead":                   {"redrive run cancel change delete redrive cancel change delete", "redrive run cancel change redrive cancel change"},
+		"state=ready&state=dead":                   {"redrive run change cancel delete redrive change cancel delete", "redrive run change cancel redrive change cancel"},
 	} {
 		for i, role := range []dashboard.Role{dashboard.Admin, dashboard.Operator} {
 			_, text := get(as(q, role), "/jobs?"+state)

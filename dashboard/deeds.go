@@ -121,8 +121,8 @@ var verbs = []struct {
 }{
 	{"redrive", Operator, errand.BulkRedrive, redriveVerb.alone(), ""},
 	{"run", Operator, errand.BulkRunNow, runVerb.alone(), ""},
-	{"cancel", Operator, errand.BulkCancel, cancelVerb.alone(), "that wait or run"},
 	{"change", Operator, errand.BulkChange, changeable, "that wait"},
+	{"cancel", Operator, errand.BulkCancel, cancelVerb.alone(), "that wait or run"},
 	{"delete", Admin, errand.BulkDelete, deleteVerb.alone(), "that have ended or are dead"},
 }
 

@@ -47,17 +47,6 @@ func (b *tab) forms(root string, each func(kind, at string)) {
 	}
 }
 
-// choose selects an option of a list that has a name, or marks a box.
-func (b *tab) choose(list, option string) {
-	b.Helper()
-	if !js[bool](b, `(() => {
-		for (const e of `+named+`("select", `+quote(list)+`)) for (const o of e.options) if (o.text === `+quote(option)+`) { e.value = o.value; return true; }
-		return false;
-	})()`) {
-		b.Fatalf("no choice of %s in %s; %s", option, list, b.where())
-	}
-}
-
 // fill writes into a field that has a label.
 func (b *tab) fill(label, text string) {
 	b.Helper()
@@ -136,7 +125,6 @@ func TestActions(t *testing.T) {
 			for i := range 2 {
 				b.click("a box", fmt.Sprintf(`document.querySelectorAll("input[name=id]")[%d]`, i))
 			}
-			b.choose("With those marked", "redrive")
 		}, `document.getElementById("marked").querySelector("button")`, "2 jobs", "Redrive 2 jobs", "begun", func() {
 			s.until("two payments to run again", func() bool {
 				page, err := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "payment"}, nil)
@@ -149,8 +137,8 @@ func TestActions(t *testing.T) {
 				return err == nil && again == 2
 			})
 		}},
-		{"redrive all that match", operator, "jobs?state=dead&kind=payment", func() { b.choose("With all that match", "redrive") },
-			`[...document.forms].find(f => f.elements.rate).querySelector("button")`, "3 jobs", "Redrive", "begun", func() {
+		{"redrive all that match", operator, "jobs?state=dead&kind=payment", nil,
+			button("Redrive 3 dead jobs"), "3 dead jobs", "Redrive", "begun", func() {
 				s.until("all payments to run again", func() bool {
 					page, err := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "payment"}, nil)
 					return err == nil && len(page.Jobs) == 3 && !slices.ContainsFunc(page.Jobs, func(j errand.JobInfo) bool { return j.Attempt < 2 })
