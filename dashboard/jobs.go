@@ -303,11 +303,12 @@ func (x *request) brief(j *errand.JobInfo) string {
 		return ""
 	}
 	var line bytes.Buffer
-	if json.Compact(&line, doc) != nil {
+	if json.Indent(&line, doc, "", "") != nil {
 		line.Reset()
 		line.Write(doc)
 	}
-	text := []rune(strings.ToValidUTF8(visible(unescaped(line.String())), "\ufffd"))
+	spaced := strings.NewReplacer(",\n", ", ", "\n", "").Replace(line.String()) // to break between values
+	text := []rune(strings.ToValidUTF8(visible(unescaped(spaced)), "\ufffd"))
 	if len(text) > mostArgs {
 		return string(text[:mostArgs]) + "…"
 	}

@@ -58,8 +58,8 @@ func TestJobs_args(t *testing.T) {
 		}
 	}
 	shown := map[dashboard.Role][]string{
-		dashboard.Operator: {`&#34;holder&#34;:&#34;Ann&#34;`, `{&#34;to&#34;:&#34;[hidden]&#34;`, "…</code>"},
-		dashboard.Admin:    {`&#34;number&#34;:&#34;4111&#34;`, `{&#34;to&#34;:&#34;ann&#34;,&#34;n&#34;:1.0`, "…</code>"},
+		dashboard.Operator: {`&#34;holder&#34;: &#34;Ann&#34;`, `{&#34;to&#34;: &#34;[hidden]&#34;`, "…</code>"},
+		dashboard.Admin:    {`&#34;number&#34;: &#34;4111&#34;`, `{&#34;to&#34;: &#34;ann&#34;, &#34;n&#34;: 1.0`, "…</code>"},
 	}
 	secret := map[dashboard.Role][]string{dashboard.Viewer: {"4111", "Ann", "Args"}, dashboard.Operator: {"4111", "4222"}}
 	for _, role := range []dashboard.Role{dashboard.Viewer, dashboard.Operator, dashboard.Admin} {
