@@ -124,7 +124,7 @@ func TestActions(t *testing.T) {
 		{"resume a schedule", operator, "schedule?name=night", nil, button("Resume"), "night", "Resume the schedule", "is resumed", paused(false)},
 		{"redrive those marked", operator, "jobs?state=dead&kind=payment", func() {
 			for i := range 2 {
-				b.click("a box", fmt.Sprintf(`document.querySelectorAll("input[name=id]")[%d]`, i))
+				b.click("a box", fmt.Sprintf(`document.querySelectorAll("input[type=checkbox][name=id]")[%d]`, i))
 			}
 		}, `document.getElementById("marked").querySelector("button")`, "2 jobs", "Redrive 2 jobs", "begun", func() {
 			s.until("two payments to run again", func() bool {
