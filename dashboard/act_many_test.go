@@ -30,7 +30,7 @@ func TestAct_more(t *testing.T) {
 	}
 	// Ten samples are shown.
 	a := send(h, url.Values{"do": {"cancel"}, "queue": {"default"}})
-	if n := strings.Count(a.text, `<td class="id">`); n != 10 {
+	if n := strings.Count(a.text, `<td class="main"><a class="id"`); n != 10 {
 		t.Errorf("%d samples: %s", n, a.text)
 	}
 	if _, err := q.Cancel(t.Context(), ids[0]); err != nil {
@@ -51,7 +51,7 @@ func TestAct_group(t *testing.T) {
 		t.Errorf("no action on the jobs of a group: %s", text)
 	}
 	a := send(h, url.Values{"do": {"cancel"}, "queue": {"default"}, "group": {"ann"}})
-	if n := strings.Count(a.text, `<td class="id">`); n != 2 {
+	if n := strings.Count(a.text, `<td class="main"><a class="id"`); n != 2 {
 		t.Errorf("%d samples: %s", n, a.text)
 	}
 	f := asks(t, h, url.Values{"do": {"cancel"}, "queue": {"default"}, "group": {"ann"}}, "2 jobs in queue default, of group ann?")

@@ -359,7 +359,7 @@ func TestAct_changed(t *testing.T) {
 
 	f := asks(t, h, url.Values{"do": {"cancel"}, "id": {scheduled.String()}})
 	change(errand.JobChange{Args: letter{"new address", "x"}, Queue: "mail"})
-	f = asks(t, h, f, "What has changed meanwhile", "<td class=\"text\">default</td><td class=\"text\">mail</td>", `"to": "new address"`)
+	f = asks(t, h, f, "What has changed meanwhile", "<td class=\"text\" data-label=\"Was\">default</td><td class=\"text\" data-label=\"Is\">mail</td>", `"to": "new address"`)
 	if s := state(t, q, scheduled); s != errand.Scheduled {
 		t.Errorf("the job is %s", s)
 	}

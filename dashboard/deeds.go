@@ -100,41 +100,88 @@ var deleteVerb = jobVerb{
 	},
 }
 
-// choice is a deed on jobs that a list offers.
-type choice struct{ Do, Title string }
+// choice is a deed on jobs that a list offers: Before and After are what its button says before and
+// after the number of jobs.
+type choice struct{ Do, Before, After string }
 
-// verbs are the deeds on jobs, as lists offer them.
-var verbs = []struct {
-	choice
-	role Role
-	bulk errand.BulkAction
-	one  []errand.State
-}{
-	{choice{"redrive", "redrive"}, Operator, errand.BulkRedrive, redriveVerb.alone()},
-	{choice{"run", "run now"}, Operator, errand.BulkRunNow, runVerb.alone()},
-	{choice{"cancel", "cancel"}, Operator, errand.BulkCancel, cancelVerb.alone()},
-	{choice{"change", "change"}, Operator, errand.BulkChange, changeable},
-	{choice{"delete", "delete"}, Admin, errand.BulkDelete, deleteVerb.alone()},
+// choiceOf returns a deed as a list offers it.
+func choiceOf(do string) choice {
+	before, after, _ := strings.Cut(deeds[do].does, "%s")
+	return choice{do, before, after}
 }
 
-// ForAll returns what can be done to all jobs that a filter selects.
-func (f jobsFilter) ForAll(r Role) (all []choice) {
-	if f.Error != "" && r < Admin || len(f.Args) > 0 { // see selected
+// verbs are the deeds on jobs, as lists offer them. whose says which jobs a deed takes that takes
+// those of several states.
+var verbs = []struct {
+	do    string
+	role  Role
+	bulk  errand.BulkAction
+	one   []errand.State
+	whose string
+}{
+	{"redrive", Operator, errand.BulkRedrive, redriveVerb.alone(), ""},
+	{"run", Operator, errand.BulkRunNow, runVerb.alone(), ""},
+	{"change", Operator, errand.BulkChange, changeable, "that wait"},
+	{"cancel", Operator, errand.BulkCancel, cancelVerb.alone(), "that wait or run"},
+	{"delete", Admin, errand.BulkDelete, deleteVerb.alone(), "that have ended or are dead"},
+}
+
+// button is a form with a button and no fields in which one types.
+type button struct {
+	Do, Title, About string
+	Fields           [][2]string
+}
+
+// ForAll returns what can be done to all jobs that match, each deed to those of the states that it
+// takes. Where nothing is chosen, no more than to redrive what is dead.
+func (d *jobsData) ForAll(r Role) (all []button) {
+	if d.Filter.Error != "" && r < Admin || len(d.Filter.Args) > 0 { // see selected
 		return nil
 	}
 	for i := range verbs {
-		if v := &verbs[i]; r >= v.role && (len(f.State) == 0 || f.only(v.bulk.States()...)) {
-			all = append(all, v.choice)
+		v, of := &verbs[i], d.Filter
+		of.State = slices.DeleteFunc(v.bulk.States(), func(s errand.State) bool { return len(of.State) > 0 && !of.Has(s) })
+		if r < v.role || len(of.State) == 0 || len(d.Fields) == 0 && v.bulk != errand.BulkRedrive {
+			continue
 		}
+		text := which{after: v.whose}
+		if len(of.State) == 1 {
+			text = which{before: string(of.State[0])}
+		}
+		what := "all " + text.jobs("jobs")
+		if n, known := of.count(d.look); known && n == 0 {
+			continue
+		} else if known {
+			what = text.n(n)
+		}
+		b := button{Do: v.do, Title: deeds[v.do].ask(what)}
+		for _, s := range of.State {
+			b.Fields = append(b.Fields, [2]string{"state", string(s)})
+		}
+		for _, field := range d.Fields {
+			if field[0] != "state" {
+				b.Fields = append(b.Fields, field)
+			}
+		}
+		all = append(all, b)
 	}
 	return all
+}
+
+// Deed returns what is most likely done to the job of a row, nil if nothing is.
+func (r *jobRow) Deed() *button {
+	do := map[errand.State]string{errand.Dead: "redrive", errand.Scheduled: "run", errand.Ready: "run", errand.Running: "cancel"}[r.State]
+	if do == "" {
+		return nil
+	}
+	return &button{do, deeds[do].title, lastEight(r.ID), pairs("id", r.ID.String())}
 }
 
 // ForMarked returns what can be done to some of the jobs that a filter selects.
 func (f jobsFilter) ForMarked(r Role) (all []choice) {
 	for i := range verbs {
 		if v := &verbs[i]; r >= v.role && (len(f.State) == 0 || slices.ContainsFunc(v.one, f.Has)) {
-			all = append(all, v.choice)
+			all = append(all, choiceOf(v.do))
 		}
 	}
 	return all

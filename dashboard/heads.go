@@ -36,28 +36,15 @@ func (l *look) behindDead(r *errand.HealthReason) trouble {
 	return t
 }
 
-// behind returns how many jobs wait behind a dead one, and whether there are more.
-func (x *request) behind(info *errand.JobInfo) (n int, more bool, err error) {
-	if info.State != errand.Dead || info.Group == "" {
-		return 0, false, nil
-	}
-	head, err := headOf(x.Context(), x.b.q, info.Queue, info.Group)
-	if errors.Is(err, errand.ErrNotFound) { // it has moved on
-		return 0, false, nil
-	}
-	if err != nil || head != info.ID {
-		return 0, false, err
-	}
-	return waitBehind(x.Context(), x.b.q, info.Queue, info.Group, info.ID, mostBehind)
-}
-
-// waitBehind returns how many jobs of a group wait behind its dead head, counted up to most, and
-// whether there may be more. Those before it, which were redriven, wait for others.
-func waitBehind(ctx context.Context, q *errand.Queue, queue, group string, head errand.ID, most int) (n int, more bool, err error) {
+// waitBehind returns the jobs of a group that wait behind its dead head, the last one first, at most
+// so many, and whether there may be more. Those before it, which were redriven, wait for others.
+func waitBehind(ctx context.Context, q *errand.Queue, queue, group string, head errand.ID, most int) (jobs []errand.JobInfo, more bool, err error) {
 	page, err := q.Jobs(ctx, errand.JobFilter{Queue: queue, Group: group, States: []errand.State{errand.Blocked}}, &errand.ListOptions{Limit: most})
-	for ; n < len(page.Jobs) && page.Jobs[n].ID.Key() > head.Key(); n++ { // the last of the group is the first here
+	n := 0
+	for n < len(page.Jobs) && page.Jobs[n].ID.Key() > head.Key() {
+		n++
 	}
-	return n, n == most && page.Next != "", err
+	return page.Jobs[:n], n == most && page.Next != "", err
 }
 
 // heads returns the groups of a queue in which jobs wait behind a dead one. left says that there
@@ -73,9 +60,9 @@ func heads(ctx context.Context, q *errand.Queue, queue string) (all []errand.Blo
 			if g.Blocked == 0 {
 				continue
 			}
-			if n, _, err := waitBehind(ctx, q, queue, g.Group, g.Head, 1); err != nil {
+			if jobs, _, err := waitBehind(ctx, q, queue, g.Group, g.Head, 1); err != nil {
 				return nil, false, err
-			} else if n == 0 {
+			} else if len(jobs) == 0 {
 				continue
 			}
 			if len(all) == mostHeads {

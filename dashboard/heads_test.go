@@ -51,11 +51,11 @@ func TestHeads(t *testing.T) {
 		_, text := get(h, "/job/"+heads[g].String())
 		return text
 	}
-	says(t, plain(job(h, "b")), "2 jobs are kept back")
+	says(t, plain(job(h, "b")), "2 jobs wait behind it")
 	has(job(h, "b"), true, "redrive", "skip")
-	says(t, plain(job(as(dashboard.Viewer), "a")), "1 job is kept back")
+	says(t, plain(job(as(dashboard.Viewer), "a")), "1 job waits behind it")
 	has(job(as(dashboard.Viewer), "b"), false, "redrive", "skip")
-	if alone := job(h, "c"); strings.Contains(alone, "kept back") {
+	if alone := job(h, "c"); strings.Contains(alone, "behind it") {
 		t.Errorf("the page of a dead job with nobody behind it: %s", alone)
 	}
 	has(job(h, "c"), false, "skip")

@@ -34,10 +34,11 @@ type jobData struct {
 	Coming  []policy.Coming
 	Line    *timeline
 	Message *messageView
-	Viewer  bool   // who may not see args
-	Gone    bool   // it has gone while it was looked at
-	Place   string // in its group
-	Behind  string // how many jobs wait behind it, as it is dead; empty: none
+	Viewer  bool        // who may not see args
+	Gone    bool        // it has gone while it was looked at
+	Place   string      // in its group
+	Behind  *jobsBehind // what waits behind it, as it is dead; nil: nothing
+	Next    []withArgs  // the first of these, if they are known
 }
 
 // attemptView is an entry of a history.
@@ -72,14 +73,8 @@ func job(x *request) (*content, error) {
 		return nil, err
 	}
 	d.Place = placeOf(&d.Why)
-	n, more, err := x.behind(&info)
-	if err != nil {
+	if err := x.setBehind(d); err != nil {
 		return nil, err
-	}
-	if n > 0 {
-		if d.Behind = are(int64(n), "job"); more {
-			d.Behind = "At least " + d.Behind
-		}
 	}
 	if x.who.Role >= Operator {
 		for _, name := range sortedKeys(info.Headers) {
@@ -128,6 +123,47 @@ func job(x *request) (*content, error) {
 		out["message"] = d.Message
 	}
 	return &content{title: "Job " + id.String(), data: d, json: joined{Of: shown, More: out}}, nil
+}
+
+// mostNext is how many of the jobs are shown that wait behind a dead one.
+const mostNext = 4
+
+// setBehind sets what waits behind a job, if it is dead.
+func (x *request) setBehind(d *jobData) error {
+	if d.State != errand.Dead || d.JobInfo.Group == "" {
+		return nil
+	}
+	b, err := x.behind(d.Queue, d.JobInfo.Group)
+	if errors.Is(err, errand.ErrNotFound) || err == nil && (b == nil || b.Head.ID != d.ID) { // it has moved on
+		return nil
+	}
+	if d.Behind = b; err != nil || b.More {
+		return err
+	}
+	var next errand.JobFilter
+	for i := len(b.Jobs); i > max(len(b.Jobs)-mostNext, 0); i-- {
+		next.IDs = append(next.IDs, b.Jobs[i-1].ID)
+	}
+	page, err := x.b.q.Jobs(x.Context(), next, &errand.ListOptions{Args: x.who.Role >= Operator})
+	d.Next = x.withArgs(page.Jobs)
+	return err
+}
+
+// Says says of a job that is ready why it does not run, as a word or two.
+func (d *jobData) Says() string {
+	for i := range d.Why.Reasons {
+		switch r := &d.Why.Reasons[i]; r.Code {
+		case errand.WhyHeld:
+			return "but held"
+		case errand.WhyNoWorker:
+			return "but no worker takes it"
+		case errand.WhyUrgent:
+			return "and the next to run"
+		case errand.WhyGate, errand.WhyThrottle, errand.WhyConcurrency, errand.WhyBudget, errand.WhyOpening:
+			return "but there is no room for it"
+		}
+	}
+	return ""
 }
 
 // jobUntil says when the page of a job may show something else without a commit.

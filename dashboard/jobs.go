@@ -2,8 +2,10 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -36,6 +38,58 @@ type jobsData struct {
 	Seen  bool // who asks may see args, or some of them
 	// Cause is the one that the filter names, nil if no job is dead of it.
 	Cause *errand.Cause
+	Said  string      // what is chosen, in words
+	Group *jobsBehind // of the group that is chosen, nil if no job waits behind a dead one
+	look  *look
+}
+
+// jobsBehind are jobs that wait behind a dead one of their group.
+type jobsBehind struct {
+	Head errand.JobInfo
+	Jobs []errand.JobInfo // the last enqueued first, at most mostBehind
+	More bool
+}
+
+// behind returns what waits behind a dead job of a group, nil if nothing does.
+func (x *request) behind(queue, group string) (*jobsBehind, error) {
+	head, err := headOf(x.Context(), x.b.q, queue, group)
+	if err != nil || head.IsZero() {
+		return nil, err
+	}
+	b := &jobsBehind{}
+	if b.Head, err = x.b.q.Job(x.Context(), head); err != nil {
+		return nil, err
+	}
+	if b.Jobs, b.More, err = waitBehind(x.Context(), x.b.q, queue, group, head, mostBehind); err != nil || len(b.Jobs) == 0 {
+		return nil, err
+	}
+	return b, nil
+}
+
+// N says how many wait.
+func (b *jobsBehind) N() string {
+	if b.More {
+		return count(len(b.Jobs)) + " or more"
+	}
+	return count(len(b.Jobs))
+}
+
+// Wait is N in a sentence, as 16 jobs wait, and GoOn what they do once nothing keeps them: 16 go on.
+func (b *jobsBehind) Wait() string {
+	if len(b.Jobs) == 1 {
+		return "1 job waits"
+	}
+	return b.N() + " jobs wait"
+}
+
+func (b *jobsBehind) GoOn() string { return b.N() + " " + goes(int64(len(b.Jobs))) + " on" }
+
+// Oldest returns the job that has waited longest, nil if that is not known.
+func (b *jobsBehind) Oldest() *errand.JobInfo {
+	if b.More {
+		return nil
+	}
+	return &b.Jobs[len(b.Jobs)-1]
 }
 
 // jobRow is a job of a list.
@@ -166,6 +220,13 @@ func jobs(x *request) (*content, error) {
 		}
 	}
 	d.All, d.Known = f.count(l)
+	said := filterText(&in)
+	d.Said, d.look = strings.TrimSpace(said.before+" "+said.after), l
+	if f.Queue != "" && f.Group != "" {
+		if d.Group, err = x.behind(f.Queue, f.Group); err != nil && !errors.Is(err, errand.ErrNotFound) { // it has moved on
+			return nil, err
+		}
+	}
 	d.Queues, d.Kinds, d.Tags = l.names(f.Queue, page.Jobs)
 	holds := l.holds()
 	for i := range page.Jobs {
@@ -244,11 +305,12 @@ func (x *request) brief(j *errand.JobInfo) string {
 		return ""
 	}
 	var line bytes.Buffer
-	if json.Compact(&line, doc) != nil {
+	if json.Indent(&line, doc, "", "") != nil {
 		line.Reset()
 		line.Write(doc)
 	}
-	text := []rune(strings.ToValidUTF8(visible(unescaped(line.String())), "\ufffd"))
+	spaced := strings.NewReplacer(",\n", ", ", "\n", "").Replace(line.String()) // to break between values
+	text := []rune(strings.ToValidUTF8(visible(unescaped(spaced)), "\ufffd"))
 	if len(text) > mostArgs {
 		return string(text[:mostArgs]) + "…"
 	}
@@ -266,9 +328,21 @@ func (f jobsFilter) ArgBoxes() (all []string) {
 	return append(all, "")
 }
 
-// only reports whether all states that the filter lets through are among these.
-func (f jobsFilter) only(states ...errand.State) bool {
-	return len(f.State) > 0 && !slices.ContainsFunc(f.State, func(s errand.State) bool { return !slices.Contains(states, s) })
+// order is in which order a list has the jobs of a state, see [errand.Queue.Jobs].
+var order = map[errand.State]string{
+	errand.Ready: "first those that run first, by queue and kind", errand.Scheduled: "the earliest due first",
+	errand.Blocked: "by group, as they were enqueued", errand.Dead: "the latest death first",
+}
+
+// Order says in which order the list has its jobs.
+func (f jobsFilter) Order() string {
+	switch {
+	case f.Group+f.Tag+f.Times["created_from"]+f.Times["created_before"] != "":
+		return "newest first"
+	case len(f.State) == 1:
+		return cmp.Or(order[f.State[0]], "newest first")
+	}
+	return "state by state"
 }
 
 // stateChoice is a state in a form, and how many jobs are in it, if that is known, of the queue and

@@ -58,8 +58,8 @@ func TestJobs_args(t *testing.T) {
 		}
 	}
 	shown := map[dashboard.Role][]string{
-		dashboard.Operator: {`&#34;holder&#34;:&#34;Ann&#34;`, `{&#34;to&#34;:&#34;[hidden]&#34;`, "…</code>"},
-		dashboard.Admin:    {`&#34;number&#34;:&#34;4111&#34;`, `{&#34;to&#34;:&#34;ann&#34;,&#34;n&#34;:1.0`, "…</code>"},
+		dashboard.Operator: {`&#34;holder&#34;: &#34;Ann&#34;`, `{&#34;to&#34;: &#34;[hidden]&#34;`, "…</code>"},
+		dashboard.Admin:    {`&#34;number&#34;: &#34;4111&#34;`, `{&#34;to&#34;: &#34;ann&#34;, &#34;n&#34;: 1.0`, "…</code>"},
 	}
 	secret := map[dashboard.Role][]string{dashboard.Viewer: {"4111", "Ann", "Args"}, dashboard.Operator: {"4111", "4222"}}
 	for _, role := range []dashboard.Role{dashboard.Viewer, dashboard.Operator, dashboard.Admin} {
@@ -118,15 +118,15 @@ func TestJobs_suggestions(t *testing.T) {
 	for path, wants := range map[string][]string{
 		"": {
 			list("queues", "default", "other"), list("kinds", "mail", "raw"), list("tags", "tenant:t5"), `list="queues"`, `list="kinds"`, `list="tags"`,
-			`<a href="jobs?state=scheduled" aria-label="3 scheduled">3</a>`, `<a href="jobs?state=blocked" aria-label="1 blocked">1</a>`, `> dead</label> 0</span>`,
+			`<a class="n" href="jobs?state=scheduled" aria-label="3 scheduled">3</a>`, `<a class="n" href="jobs?state=blocked" aria-label="1 blocked">1</a>`, `✕</span> dead</label> <span class="n">0</span></span>`,
 		},
 		"?queue=other&state=dead": {
-			list("queues", "default", "other"), list("kinds", "mail", "raw"), `<datalist id="tags"></datalist>`, `value="dead" checked> dead</label> 0</span>`,
-			`<a href="jobs?queue=other&amp;state=scheduled" aria-label="2 scheduled">2</a>`,
+			list("queues", "default", "other"), list("kinds", "mail", "raw"), `<datalist id="tags"></datalist>`, `value="dead" checked> <span aria-hidden="true">✕</span> dead</label> <span class="n">0</span></span>`,
+			`<a class="n" href="jobs?queue=other&amp;state=scheduled" aria-label="2 scheduled">2</a>`,
 		},
-		"?queue=default&kind=mail": {list("kinds", "mail"), `<a href="jobs?kind=mail&amp;queue=default&amp;state=scheduled" aria-label="1 scheduled">1</a>`},
-		"?tag=none":                {list("queues", "default", "other"), `> dead</label></span>`, `> scheduled</label></span>`},
-		"?args.a=1":                {`> scheduled</label></span>`},
+		"?queue=default&kind=mail": {list("kinds", "mail"), `<a class="n" href="jobs?kind=mail&amp;queue=default&amp;state=scheduled" aria-label="1 scheduled">1</a>`},
+		"?tag=none":                {list("queues", "default", "other"), ` dead</label></span>`, ` scheduled</label></span>`},
+		"?args.a=1":                {` scheduled</label></span>`},
 	} {
 		_, text := get(h, "/jobs"+path)
 		for _, want := range wants {

@@ -181,7 +181,7 @@ func TestPages_content(t *testing.T) {
 		"/jobs?created_from=2020-01-01T00:00":           {`value="2020-01-01T00:00"`, "data-wait"},
 		"/jobs?ended_before=2020-01-01":                 {"No job matches.", "deleted after a time"},
 		"/job/" + made.long.String():                    {"It runs", "1 of 3", "<progress", "[hidden]"},
-		"/job/" + made.failed.String():                  {"waits for retry 2 of 300", "Retries to come", "Args before", "retry 2, pre-backoff", "What was"},
+		"/job/" + made.failed.String():                  {"waits for retry 2 of 300", "Retries to come", "Args before", "retry 2, pre-backoff", "History"},
 		"/job/" + made.follower.String():                {"Follows", "Why it does not run", "not known"},
 		"/dead":                                         {"Redrive all", "1 job is", "cause"},
 		"/bulk":                                         {"paused", "Resume all"},

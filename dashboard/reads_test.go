@@ -141,7 +141,7 @@ func TestPages_reads(t *testing.T) {
 		}
 	}
 	for at, row := range map[string]string{
-		"jobs?kind=raw&state=ready&state=blocked": `<td class="id"><a href="\./job/([^"]*)"`, "lanes?search=q": `<tr data-key="([^"]*)"`,
+		"jobs?kind=raw&state=ready&state=blocked": `<td class="main"><a class="id" href="\./job/([^"]*)"`, "lanes?search=q": `<tr data-key="([^"]*)"`,
 		"groups?waiting=1&queue=default": `<tr data-key="([^"]*)"`, "schedules?search=n": `<tr><td class="main"><a href="schedule([^"]*)"`,
 		"endpoints?search=e": `<tr><td class="main"><a href="endpoint([^"]*)"`, "topics": `<tr><td class="main"><a href="topic([^"]*)"`, "topic?name=t000": `<tr><td class="main"><a href="subscription([^"]*)"`,
 	} {

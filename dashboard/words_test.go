@@ -32,11 +32,11 @@ func TestWords_safe(t *testing.T) {
 		c.form.Set("do", do)
 		_, form, _ := strings.Cut(send(h, c.form).text, `class="typed">`)
 		form, _, _ = strings.Cut(form, "</form>")
-		class := ""
+		class := "first"
 		if c.danger {
-			class = ` class="danger"`
+			class = "danger"
 		}
-		safe := regexp.MustCompile(`<a href="[^"]*" class="safe" autofocus>` + c.no + `</a> <button` + class + `>` + c.yes + `</button>`)
+		safe := regexp.MustCompile(`<a href="[^"]*" class="button safe" autofocus>` + c.no + `</a> <button class="` + class + `">` + c.yes + `</button>`)
 		if !strings.HasPrefix(form, "<button hidden disabled>") || !safe.MatchString(form) || strings.Count(form, "<button") != 2 {
 			t.Errorf("%s: %s", do, form)
 		}
