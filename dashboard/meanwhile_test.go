@@ -182,10 +182,11 @@ func TestMeanwhile_noSecretInTheLog(t *testing.T) {
 func TestMeanwhile_longNote(t *testing.T) {
 	q := open(t)
 	h := admin(q)
+	add(t, q, letter{}, &errand.JobOptions{Queue: "crm"})
 	long := strings.Repeat("n", 996) + " end"
-	confirm(t, h, asks(t, h, url.Values{"do": {"hold"}, "queue": {"crm"}, "note": {long}}))
+	confirm(t, h, asks(t, h, url.Values{"do": {"hold"}, "queue": {"crm"}, "note": {long}}), "Held: crm")
 	for _, path := range []string{"/", "/lane?queue=crm"} {
-		_, text := get(h, "/x"+path)
+		_, text := get(h, path)
 		says(t, text, long)
 	}
 	asks(t, h, url.Values{"do": {"release"}, "queue": {"crm"}}, "("+long+")")
