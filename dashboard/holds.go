@@ -192,6 +192,7 @@ func release(x *request, f url.Values) (*plan, error) {
 		p.yes = "Release " + plural(p.n, "job")
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
+		out.n = 0 // it is done to a hold
 		was, err := q.Release(ctx, lane, reason)
 		switch {
 		case err != nil:
