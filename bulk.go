@@ -40,7 +40,8 @@ type Bulk struct {
 	// condition must set All. It must not name the queue or the kind "errand.bulk", nor a
 	// job of that queue.
 	Filter JobFilter
-	// Redrive is for BulkRedrive. If zero, each job goes to the queue it came from.
+	// Redrive is for BulkRedrive. If zero, each job goes to the queue it came from. Its Change
+	// has no Args if Set is not nil.
 	Redrive RedriveOptions
 	// Set is for BulkRedrive: values that are put into the args of each job before it is
 	// redriven, by the path of the field, such as "address.city". The args before are kept
@@ -185,13 +186,15 @@ func (q *Queue) bulkOrder(ctx context.Context, b *Bulk) (*bulk.Order, error) {
 	switch b.Do {
 	case BulkRedrive:
 		q.redrive(&f, "redrive.queue", o, &b.Redrive)
-		o.Set = f.set(b.Set, q.opts.MaxArgs)
+		if o.Set = f.set(b.Set, q.opts.MaxArgs); len(o.Set) > 0 && o.With != nil && o.With.Args != nil {
+			f.field("set", len(o.Set), "must be empty if redrive.change has args")
+		}
 	case BulkRunNow:
 		o.First, o.Failed = b.RunNow.FirstRuns, b.RunNow.FailedOnly
 	case BulkChange:
 		q.edit(&f, o, &b.Change)
 	}
-	if err := q.checked(ctx, &f, o, &b.Change); err != nil {
+	if err := q.checked(ctx, &f, o, cmp.Or(b.Redrive.Change, &b.Change)); err != nil {
 		return nil, err
 	}
 	return o, q.noBulks(ctx, o.IDs)

@@ -132,7 +132,8 @@ func (q *Queue) edit(f *faults, order *bulk.Order, c *JobChange) {
 // checked returns what is wrong with an order, last whether the jobs that get other args are of
 // their kind, which they are for ever.
 func (q *Queue) checked(ctx context.Context, f *faults, o *bulk.Order, c *JobChange) error {
-	if err := f.err(); err != nil || o.Edit == nil || o.Edit.Args == nil {
+	e := cmp.Or(o.Edit, o.With)
+	if err := f.err(); err != nil || e == nil || e.Args == nil {
 		return err
 	}
 	for _, id := range o.IDs {

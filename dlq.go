@@ -114,6 +114,10 @@ type RedriveOptions struct {
 	// FromStart drops the checkpoints of the jobs, see [Job.Checkpoint]. If false, they go on
 	// where they had got to.
 	FromStart bool
+	// Change changes each job in the transaction that puts it back, as [Queue.Change] does. A
+	// job that stays dead is not changed. DueAt, Delay and Queue must be zero. If nil, the jobs
+	// stay as they are.
+	Change *JobChange
 }
 
 // RedriveResult is the result of a redrive.
@@ -154,7 +158,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveO
 	var f faults
 	order := d.q.order(&f, BulkRedrive, filter)
 	d.q.redrive(&f, "queue", order, o)
-	if err := f.err(); err != nil {
+	if err := d.q.checked(ctx, &f, order, o.Change); err != nil {
 		return RedriveResult{}, err
 	}
 	var r RedriveResult
@@ -170,6 +174,23 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveO
 func (q *Queue) redrive(f *faults, field string, order *bulk.Order, o *RedriveOptions) {
 	if order.To, order.FromStart = o.Queue, o.FromStart; o.Queue != "" {
 		f.queue(field, o.Queue, &q.opts)
+	}
+	if o.Change == nil {
+		return
+	}
+	c := *o.Change
+	if !c.DueAt.IsZero() {
+		f.field("change.due_at", c.DueAt, "must be zero: a job that is redriven is due at once")
+	}
+	if c.Delay != 0 {
+		f.field("change.delay", c.Delay, "must be zero: a job that is redriven is due at once")
+	}
+	if c.Queue != "" {
+		f.field("change.queue", c.Queue, "must be empty: set the queue of the redrive")
+	}
+	if c.DueAt, c.Delay, c.Queue = (time.Time{}), 0, ""; !c.isZero() {
+		q.edit(f, order, &c)
+		order.With, order.Edit = order.Edit, nil
 	}
 }
 

@@ -52,8 +52,8 @@ type HoldOptions struct {
 	// itself have "errand", and those that a handler asked for by HoldLane "handler".
 	// If zero, nobody is named.
 	By string
-	// Detail is a note of why the lane is held, for people: up to 1,000 bytes of text. It is
-	// shown wherever the hold is. If zero, there is none.
+	// Detail is a note of why the lane is held, for people: up to 1,000 bytes of text. The text
+	// of [Queue.Why] has its beginning. If zero, there is none.
 	Detail string
 	// DryRun has Hold only check the lane and the options, and hold nothing.
 	DryRun bool

@@ -65,6 +65,7 @@ type plan struct {
 	note string // what else is to be known
 	n    int64  // of jobs; 0 for a deed that is about something else
 	more bool   // there are more than n
+	flow bool   // others come all the time: only many more are another question
 	jobs []errand.JobInfo
 	// facts are what it depends on: if one of them changes, it is asked for again.
 	facts  []fact
@@ -266,7 +267,11 @@ func (d *deed) digest(f url.Values) [32]byte {
 func (p *plan) grown(sure string) (were int64, more bool) {
 	all, open := strings.CutSuffix(sure, "+")
 	were, err := strconv.ParseInt(all, 10, 64)
-	return were, err == nil && !open && (p.more || p.n > were)
+	most := were
+	if p.flow {
+		most = max(2*were, were+10)
+	}
+	return were, err == nil && !open && (p.more || p.n > most)
 }
 
 // perform does what was confirmed. It is logged and told. If what was typed into a form is wrong,

@@ -223,8 +223,8 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 		return p, err
 	}
 	p.text += ": " + text
-	redrive := one != nil && one.State == errand.Dead && sel.Get("then") == thenRedrive
-	if redrive {
+	redriven := one != nil && one.State == errand.Dead && sel.Get("then") == thenRedrive
+	if redriven {
 		p.text += ", and redrive it"
 		p.yes, p.note = "Change and redrive the job", redriveVerb.note
 	}
@@ -232,6 +232,15 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 		return p, nil
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
+		if redriven {
+			with := c
+			with.Queue = ""
+			err := redrive(ctx, q, p.job, &errand.RedriveOptions{Queue: c.Queue, Change: &with}, out)
+			if err == nil {
+				out.Told = "The job is changed: " + text + ". " + out.Told
+			}
+			return err
+		}
 		r, err := q.Change(ctx, in, c)
 		switch {
 		case err != nil:
@@ -239,18 +248,10 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 		case len(r.Running) > 0:
 			return declined("The job runs now: it is as it was.")
 		case len(r.NotFound) > 0:
-			return errand.ErrNotFound
+			return movedOn(ctx, q, p.job)
 		}
 		out.Told = "The job is changed: " + text + "."
-		if !redrive {
-			return nil
-		}
-		told := out.Told
-		err = redriveVerb.do(ctx, q, p.job, out)
-		if out.Told != told {
-			out.Told = told + " " + out.Told
-		}
-		return err
+		return nil
 	}
 	p.again = again
 	return p, nil

@@ -37,17 +37,32 @@ var redriveVerb = jobVerb{
 	note:  "It becomes ready again, and has all its retries anew. Its args, attempts and history stay.",
 	notes: "Each becomes ready again, and has all its retries anew. Args, attempts and history stay.",
 	do: func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error {
-		r, err := q.DeadLetters().Redrive(ctx, errand.JobFilter{IDs: []errand.ID{id}}, nil)
-		switch {
-		case len(r.Duplicates) > 0:
-			return declined("Another job holds its unique key: it stays dead.")
-		case err == nil && r.Redriven == 0:
-			return errand.ErrNotFound
-		case err == nil:
-			out.Told = "The job is ready again."
-		}
-		return err
+		return redrive(ctx, q, id, nil, out)
 	},
+}
+
+// redrive redrives a job.
+func redrive(ctx context.Context, q *errand.Queue, id errand.ID, o *errand.RedriveOptions, out *outcome) error {
+	r, err := q.DeadLetters().Redrive(ctx, errand.JobFilter{IDs: []errand.ID{id}}, o)
+	switch {
+	case err != nil:
+		return err
+	case len(r.Duplicates) > 0:
+		return declined("Another job holds its unique key: it stays dead, as it was.")
+	case r.Redriven == 0:
+		return movedOn(ctx, q, id)
+	}
+	out.Told = "The job is ready again."
+	return nil
+}
+
+// movedOn returns why nothing was done to a job that is in another state by now.
+func movedOn(ctx context.Context, q *errand.Queue, id errand.ID) error {
+	info, err := q.Job(ctx, id)
+	if err != nil {
+		return err
+	}
+	return declined("Somebody or something else was faster: the job is %s by now.", info.State)
 }
 
 var runVerb = jobVerb{
@@ -57,7 +72,7 @@ var runVerb = jobVerb{
 		r, err := q.RunNow(ctx, errand.JobFilter{IDs: []errand.ID{id}}, nil)
 		switch {
 		case err == nil && len(r.NotFound) > 0:
-			return errand.ErrNotFound
+			return movedOn(ctx, q, id)
 		case err == nil:
 			out.Told = "The job is next, as soon as a worker of its queue and kind has a free place."
 		}
@@ -410,6 +425,7 @@ func (x *request) planMany(f url.Values, b errand.Bulk, of which, past string) (
 	if len(b.Filter.IDs) == 0 && !p.more && int(p.n) == len(p.jobs) {
 		p.facts = x.shownFacts(p.jobs, f.Get("was"))
 	}
+	p.facts = append(p.facts, x.shownArgs(p.jobs)...)
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		b.DryRun = false
 		if len(b.Filter.IDs) == 0 && (b.Do == errand.BulkDelete || b.Do == errand.BulkRedrive && p.n <= mostCounted) {
@@ -447,6 +463,16 @@ func (x *request) shownFacts(jobs []errand.JobInfo, was string) []fact {
 		value = old
 	}
 	return []fact{{"jobs", value, ""}}
+}
+
+// shownArgs are the args of the jobs that are shown. Those of jobs that were not shown before have not
+// changed, see changed.
+func (x *request) shownArgs(jobs []errand.JobInfo) (all []fact) {
+	for i := range jobs {
+		j := &jobs[i]
+		all = append(all, fact{"args of " + j.ID.String(), x.b.argsWas(j.ID, j.Args), x.argsShown(j)})
+	}
+	return all
 }
 
 // endedBefore leaves in a filter those jobs that had ended before a time.

@@ -60,7 +60,7 @@ func (x *request) changed(facts []fact, was string) (all []factChange) {
 	v := x.b.readWas(was)
 	for _, f := range facts {
 		old := v.Get(f.name)
-		if v == nil || old == f.value {
+		if !v.Has(f.name) || old == f.value { // what was not asked about has not changed
 			continue
 		}
 		c := factChange{f.name, cmp.Or(old, "none"), cmp.Or(f.shown, f.value, "none")}
@@ -75,23 +75,25 @@ func (x *request) changed(facts []fact, was string) (all []factChange) {
 // jobFacts are what a deed on a job depends on, as somebody may see them.
 func (x *request) jobFacts(j *errand.JobInfo) []fact {
 	all := x.b.jobWas(j)
-	if args, note, err := x.args(j.Kind, j.Args); err == nil && note == "" && args != "" {
-		all[slices.IndexFunc(all, func(f fact) bool { return f.name == "args" })].shown = args
-	}
+	all[slices.IndexFunc(all, func(f fact) bool { return f.name == "args" })].shown = x.argsShown(j)
 	return all
+}
+
+// argsShown returns what is shown of args that have changed.
+func (x *request) argsShown(j *errand.JobInfo) string {
+	if args, note, err := x.args(j.Kind, j.Args); err == nil && note == "" && args != "" {
+		return args
+	}
+	return "changed"
 }
 
 // jobWas is jobFacts for a form, without what is shown of args.
 func (b *board) jobWas(j *errand.JobInfo) []fact {
-	due := ""
-	if !j.DueAt.IsZero() {
-		due = j.DueAt.UTC().Format(time.RFC3339Nano)
-	}
 	own := policyText(j)
 	return []fact{
 		{"state", string(j.State), ""},
 		{"attempt", strconv.Itoa(j.Attempt), ""},
-		{"due", due, ""},
+		{"due", timeText(j.DueAt), ""},
 		{"queue", j.Queue, ""},
 		{"priority", strconv.Itoa(j.Priority), ""},
 		{"args", b.argsWas(j.ID, j.Args), "changed"},
@@ -117,12 +119,25 @@ func policyText(j *errand.JobInfo) string {
 	return asJSON(j.Policy)
 }
 
-// holdFacts are what a deed on a hold depends on. Of a hold that is not there, there are none.
+// holdFacts are what a deed on a hold depends on, nil if there is none.
 func (x *request) holdFacts(h *errand.HoldState) []fact {
-	if h == nil {
-		return nil
+	h = cmp.Or(h, &errand.HoldState{})
+	all := []fact{{"held since", timeText(h.Since), ""}, {"held by", x.text(h.By), ""}}
+	if slices.Contains(ownHolds, h.Reason) { // each job that is let through moves the rest
+		return all
 	}
-	return []fact{{"held since", h.Since.UTC().Format(time.RFC3339Nano), ""}, {"held by", x.text(h.By), ""}}
+	return append(all, fact{"held until", timeText(h.Until), ""}, fact{"note", x.text(h.Detail), ""})
+}
+
+// ownHolds are the reasons of the holds of errand itself.
+var ownHolds = []string{"brake", "unavailable"}
+
+// timeText is a time as a fact, empty if it is zero.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
 }
 
 // scheduleFacts are what a deed on a schedule depends on.

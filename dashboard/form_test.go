@@ -242,7 +242,7 @@ func TestChange_args(t *testing.T) {
 	}
 }
 
-// A dead job is changed and redriven in one: if it cannot be redriven, it is changed all the same. Of
+// A dead job is changed and redriven in one: if it cannot be redriven, it is as it was. Of
 // a job that is done no earlier error is told as what came of it.
 func TestChange_redrive(t *testing.T) {
 	q := open(t)
@@ -259,7 +259,10 @@ func TestChange_redrive(t *testing.T) {
 		f.Set("priority", priority)
 		return asks(t, h, f, "priority "+priority+", and redrive it?", "It becomes ready again", ">Change and redrive the job<", ">Leave it as it is<")
 	}
-	confirm(t, h, change("7"), "Change: not done in full", "The job is changed: priority 7.", "Another job holds its unique key: it stays dead.")
+	confirm(t, h, change("7"), "Change: not done", "Another job holds its unique key: it stays dead, as it was.")
+	if info, err := q.Job(t.Context(), id); err != nil || info.State != errand.Dead || info.Priority != 0 {
+		t.Fatalf("%+v, %v", info, err)
+	}
 	if _, err := q.Cancel(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}

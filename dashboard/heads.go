@@ -104,6 +104,9 @@ func redriveHeads(x *request, f url.Values) (*plan, error) {
 	}
 	p, err := x.planMany(f, b, which{after: "in " + queue + " that others of their groups wait for"}, redriveVerb.past)
 	if err == nil && p.idle == "" {
+		if !p.more && int(p.n) == len(p.jobs) { // they are looked for anew
+			p.facts = append(p.facts, x.shownFacts(p.jobs, f.Get("was"))...)
+		}
 		p.note = "Each runs again before all others of its group, with all its retries anew. " + p.note
 		if left {
 			p.note += headsLeft
@@ -136,7 +139,9 @@ func skipHeads(x *request, f url.Values) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.jobs = page.Jobs
+	if p.jobs = page.Jobs; int(p.n) == len(p.jobs) {
+		p.facts = x.shownFacts(p.jobs, f.Get("was"))
+	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		out.n = 0
 		for _, g := range all {

@@ -57,7 +57,7 @@ func hold(x *request, f url.Values) (*plan, error) {
 	}
 	reason := input{Name: "reason", Label: "Reason", Value: cmp.Or(strings.TrimSpace(f.Get("reason")), "held"), Hint: "a name: letters, digits and . _ : / -, no spaces; holds of a lane for other reasons stay"}
 	lasts := input{Name: "for", Label: "For", Value: strings.TrimSpace(f.Get("for")), Hint: "as 30m or 2h; until it is released, if empty"}
-	note := input{Name: "note", Label: "Note", Value: strings.TrimSpace(f.Get("note")), Hint: "why it is held, for people: up to 1,000 bytes, shown wherever the hold is"}
+	note := input{Name: "note", Label: "Note", Value: strings.TrimSpace(f.Get("note")), Hint: "why it is held, for people: up to 1,000 bytes; lists and why a job waits may show its beginning"}
 	o := errand.HoldOptions{Reason: reason.Value, By: x.by(), Detail: note.Value, DryRun: true}
 	if lasts.Value != "" {
 		if o.For, err = time.ParseDuration(lasts.Value); err != nil || o.For <= 0 {
@@ -102,7 +102,7 @@ func noted(detail string) string {
 	if detail == "" {
 		return ""
 	}
-	return " (" + brief(detail) + ")"
+	return " (" + note(detail) + ")"
 }
 
 // heldJobs are the jobs that are due under a hold, by what happens to them when it ends.
@@ -182,17 +182,17 @@ func release(x *request, f url.Values) (*plan, error) {
 	if is.By != "" {
 		p.text += " by " + x.text(is.By)
 	}
-	p.text += noted(x.text(is.Detail))
 	l, err := x.look()
 	if err != nil {
 		return nil, err
 	}
 	starts := l.under(is)
-	p.question, p.yes, p.note = "Release "+what+"?", "Release "+what, starts.text()+"\nThe reason of the hold is "+strings.TrimPrefix(p.text, what+", held: ")+"."
-	if n := starts.free + starts.unserved; n > 0 && !starts.least {
-		p.yes = "Release " + plural(n, "job")
+	p.question, p.yes, p.note = "Release "+what+"?", "Release "+what, starts.text()+"\nThe reason of the hold is "+strings.TrimPrefix(p.text, what+", held: ")+noted(x.text(is.Detail))+"."
+	if p.n, p.more, p.flow = starts.free+starts.unserved, starts.least, true; p.n > 0 && !p.more {
+		p.yes = "Release " + plural(p.n, "job")
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
+		out.n = 0 // it is done to a hold
 		was, err := q.Release(ctx, lane, reason)
 		switch {
 		case err != nil:
@@ -243,7 +243,7 @@ func skip(x *request, f url.Values) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.text, p.jobs, p.facts = "the head of group "+group+" in "+queue+", "+head.String(), []errand.JobInfo{info}, []fact{{"head", head.String(), ""}}
+	p.text, p.jobs, p.facts = "the head of group "+group+" in "+queue+", "+head.String(), []errand.JobInfo{info}, append(x.jobFacts(&info), fact{"head", head.String(), ""})
 	p.note = "It stays dead. The others of the group go on without it."
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		is, err := headOf(ctx, q, queue, group)

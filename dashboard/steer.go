@@ -36,11 +36,12 @@ func enable(x *request, f url.Values) (*plan, error) {
 	if !e.Since.IsZero() {
 		p.text += " since " + e.Since.UTC().Format(time.RFC3339)
 	}
+	why := "" // not in the text, which is logged
 	if e.Reason != "" {
-		p.text += ": " + x.text(e.Reason)
+		why = ": " + x.text(e.Reason)
 	}
 	p.question = "Enable endpoint " + id + "?"
-	p.note = strings.ToUpper(p.text[:1]) + p.text[1:] + ".\nWhat waits for it is sent, and its failures are forgotten. Dead deliveries stay dead."
+	p.note = strings.ToUpper(p.text[:1]) + p.text[1:] + why + ".\nWhat waits for it is sent, and its failures are forgotten. Dead deliveries stay dead."
 	p.facts = []fact{{"disabled since", e.Since.UTC().Format(time.RFC3339Nano), ""}, {"reason", x.text(e.Reason), ""}, {"URL", x.b.secretWas("URL of endpoint "+e.ID, []byte(e.URL)), "changed"}}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		h, _, err := x.b.hooks(q)

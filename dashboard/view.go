@@ -365,6 +365,7 @@ var funcs = template.FuncMap{
 	"endpointOf": endpointOf,
 	"dangerous":  dangerous,
 	"brief":      brief,
+	"note":       note,
 	"iso":        func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	// clockTime is the time of day of what was read some time before.
 	"clockTime": func(now time.Time, age time.Duration) string { return now.Add(-age).UTC().Format("15:04:05") + " UTC" },
@@ -476,6 +477,14 @@ func brief(s string) string {
 		return s
 	}
 	return cut(s, 300) + "…"
+}
+
+// note returns a note of a hold, or the beginning of an error in its place, which may be longer.
+func note(s string) string {
+	if len(s) <= 1000 {
+		return s
+	}
+	return cut(s, 1000) + "…"
 }
 
 // size returns a number of bytes for people.

@@ -89,6 +89,10 @@ type Selection struct {
 	Doubtful bool
 	// FromStart drops the checkpoints of the jobs that are redriven.
 	FromStart bool
+	// Edit, if not nil, changes the jobs that are redriven, as Change does and in the transaction
+	// that puts them back. A job that stays dead stays as it is. Of Edit only Priority, Policy
+	// and Args may be set.
+	Edit *Edit
 	// Under, if not nil, is the lease of the job that the step is a part of.
 	Under *Under
 }

@@ -124,6 +124,8 @@ func TestBulk_actions(t *testing.T) {
 				check(json.Unmarshal(j.Args, &a))
 				return a.Text == "new" && j.History[len(j.History)-1].Phase == errand.PhaseEdited
 			}},
+		{"redrive with a change", errand.Bulk{Do: errand.BulkRedrive, Redrive: errand.RedriveOptions{Change: &errand.JobChange{Priority: new(7)}}}, errand.Dead, errand.Ready,
+			func(j *errand.JobInfo) bool { return j.Priority == 7 }},
 		{"run now", errand.Bulk{Do: errand.BulkRunNow, RunNow: errand.RunNowOptions{FirstRuns: true}}, errand.Scheduled, errand.Ready, nil},
 		{"not run yet", errand.Bulk{Do: errand.BulkRunNow}, errand.Scheduled, errand.Scheduled, nil},
 		{"change", errand.Bulk{Do: errand.BulkChange, Change: errand.JobChange{Priority: new(7), Delay: time.Hour}}, errand.Scheduled, errand.Scheduled,

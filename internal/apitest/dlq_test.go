@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
 )
@@ -366,4 +368,53 @@ func TestDeadLetters_EmptyListIsNotAll(t *testing.T) {
 	if _, err := q.DeadLetters().List(t.Context(), errand.JobFilter{IDs: []errand.ID{}}, nil); !errors.Is(err, errand.ErrInvalid) {
 		t.Errorf("List: %v", err)
 	}
+}
+
+// A redrive with a change is one transaction for each job: those that it puts back are changed, and the
+// others are as they were.
+func TestDeadLetters_Redrive_change(t *testing.T) {
+	g := newGraveyard(t)
+	id := g.bury(note{"old", 1}, nil, errand.ReasonExhausted, "x")
+	held := g.bury(note{"old", 2}, &errand.JobOptions{Unique: &errand.Unique{Key: "k"}}, errand.ReasonExhausted, "x")
+	if _, err := g.Enqueue(t.Context(), note{}, &errand.JobOptions{Unique: &errand.Unique{Key: "k"}}); err != nil {
+		t.Fatal(err)
+	}
+	before := lookUp(t, g.Queue, held)
+	none := policy.Policy{}
+	for _, c := range []struct {
+		f    errand.JobFilter
+		o    errand.RedriveOptions
+		want []fault
+	}{
+		{errand.JobFilter{}, errand.RedriveOptions{Change: &errand.JobChange{DueAt: time.Unix(1, 0).UTC(), Queue: "q"}},
+			[]fault{{"change.due_at", "1970-01-01T00:00:01Z", "must be zero"}, {"change.queue", `"q"`, "must be empty"}}},
+		{errand.JobFilter{}, errand.RedriveOptions{Change: &errand.JobChange{Delay: time.Second}}, []fault{{"change.delay", "1s", "must be zero"}}},
+		{errand.JobFilter{}, errand.RedriveOptions{Change: &errand.JobChange{Priority: new(101)}}, []fault{{"priority", "101", "must be between -100 and 100"}}},
+		{errand.JobFilter{}, errand.RedriveOptions{Change: &errand.JobChange{Args: note{}}}, []fault{{"args", `"note"`, "must be nil unless the jobs are named by IDs"}}},
+		{errand.JobFilter{IDs: []errand.ID{id}}, errand.RedriveOptions{Change: &errand.JobChange{Args: value{}}}, []fault{{"args", `"value"`, "must be of the kind of job"}}},
+	} {
+		_, err := g.DeadLetters().Redrive(t.Context(), c.f, &c.o)
+		wantFaults(t, err, c.want...)
+	}
+	o := &errand.RedriveOptions{Queue: "mended", Change: &errand.JobChange{Args: note{"new", 3}, Priority: new(5), Policy: none}}
+	r, err := g.DeadLetters().Redrive(t.Context(), errand.JobFilter{IDs: []errand.ID{id, held}}, o)
+	if err != nil || !reflect.DeepEqual(r, errand.RedriveResult{Redriven: 1, Duplicates: []errand.ID{held}}) {
+		t.Errorf("Redrive gave %+v, %v", r, err)
+	}
+	j := lookUp(t, g.Queue, id)
+	if j.State != errand.Ready || j.Queue != "mended" || j.Priority != 5 || j.Policy == nil || string(j.Args) != `{"Text":"new","N":3}` || len(j.History) != 2 {
+		t.Errorf("redriven job: %+v", j)
+	}
+	if j := lookUp(t, g.Queue, held); !reflect.DeepEqual(j, before) {
+		t.Errorf("the job that stays dead is %+v, want %+v", j, before)
+	}
+	if r, err := g.DeadLetters().Redrive(t.Context(), errand.JobFilter{IDs: []errand.ID{id}}, o); err != nil || len(r.NotFound) != 1 {
+		t.Errorf("Redrive of a ready job gave %+v, %v", r, err)
+	}
+
+	// As a bulk job too, which keeps the change with it.
+	set := map[string]json.RawMessage{"Text": json.RawMessage(`"set"`)}
+	b := errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{IDs: []errand.ID{held}}, Redrive: *o, Set: set}
+	_, err = g.StartBulk(t.Context(), b)
+	wantFaults(t, err, fault{"set", "1", "must be empty if redrive.change has args"})
 }

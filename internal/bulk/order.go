@@ -58,6 +58,7 @@ type Order struct {
 	FromStart bool                       `json:"from_start,omitempty"`
 	Failed    bool                       `json:"failed_only,omitempty"`
 	Edit      *storage.Edit              `json:"edit,omitempty"`
+	With      *storage.Edit              `json:"with,omitempty"` // of a redrive: what it changes
 }
 
 // Read decodes the args of a bulk job. It returns an error for those that this version does not

@@ -91,7 +91,7 @@ func (s *Stepper) Step(ctx context.Context, limit int) (storage.Step, error) {
 // take does a step. page, if not nil, is the list that its jobs are from.
 func (s *Stepper) take(ctx context.Context, sel storage.Selection, page *page) (storage.Step, error) {
 	now, believed := s.Now(ctx)
-	sel.Doubtful, sel.FromStart = !believed, s.Order.FromStart
+	sel.Doubtful, sel.FromStart, sel.Edit = !believed, s.Order.FromStart, s.Order.With
 	sel.Under = s.under(func(step *storage.Step) storage.Checkpoint { return s.kept(s.after(&sel, step, step.Taken, page), now) })
 	step, err := s.do(ctx, now, sel)
 	if err == nil {

@@ -333,10 +333,22 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 			return err
 		}
 	}
-	if _, err = t.leave(&was, &departure{state: ready, inEffect: inEffect}); err != nil || m.GroupKey == "" {
+	if _, err = t.leave(&was, &departure{state: ready, inEffect: inEffect}); err != nil {
 		return err
 	}
-	return t.moveGroup(r.ID, m, r.Queue, rules.Waits)
+	if m.GroupKey != "" {
+		if err := t.moveGroup(r.ID, m, r.Queue, rules.Waits); err != nil {
+			return err
+		}
+	}
+	if sel.Edit == nil {
+		return nil
+	}
+	r = jobRow{} // as it is in its group by now
+	if err := t.row(sqlJob, []any{id.Key()}, r.dest(&r.State)...); err != nil {
+		return err
+	}
+	return t.edit(now, &r, sel, sel.Edit)
 }
 
 // RunNow implements [storage.Store].

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"maps"
@@ -120,6 +121,9 @@ var jobFaults = []fault{
 		}
 		return h
 	}},
+	{"redrive without the edit", "redrive_edit", redriving(func(sel *storage.Selection) { sel.Edit = nil }, nil)},
+	{"redrive edits duplicates", "redrive_edit", redriving(nil, editing(func(step *storage.Step) []storage.ID { return step.Duplicates }))},
+	{"redrive edits jobs that are not dead", "redrive_edit", redriving(nil, editing(func(step *storage.Step) []storage.ID { return step.NotFound }))},
 	{"run now counts a retry", "run_now_record", runningNow(func(_ time.Time, was, j *job) { j.Retry++ }, nil)},
 	{"run now by due time", "run_now_order", runningNow(func(now time.Time, was, j *job) {
 		j.DueAt = now.Add(was.DueAt.Sub(now) / 1_000_000).Truncate(time.Microsecond)
@@ -411,5 +415,16 @@ func jobLists(f func(f *storage.Filter, after *string), g func(f storage.Filter,
 			return p, err
 		}
 		return h
+	}
+}
+
+// editing gives other args to jobs that a redrive with an edit has left as they are.
+func editing(left func(*storage.Step) []storage.ID) func(*Memory, *storage.Selection, *storage.Step) {
+	return func(m *Memory, sel *storage.Selection, step *storage.Step) {
+		for _, id := range left(step) {
+			if j := m.find(id); j != nil && sel.Edit != nil {
+				j.Args = append(bytes.Clone(sel.Edit.Args), '!')
+			}
+		}
 	}
 }

@@ -1,8 +1,10 @@
 package storagetest
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -184,6 +186,46 @@ A job whose unique key another job holds stays dead and is reported as a duplica
 		f.add(newJob(unique("b"), forever))
 		f.apply(f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone})
 		f.did("redrive", f.redrive(storage.Selection{IDs: []storage.ID{other}}, ""), 0, []storage.ID{other}, nil)
+	}},
+
+	{"redrive_edit", `Edit, if not nil, changes the jobs that are redriven, as Change does and in the transaction that puts them back.
+A job that stays dead stays as it is.`, func(f *fixture) {
+		e := storage.Edit{Priority: new(7), Policy: []byte("new"), Args: []byte("two")}
+		with := func(sel storage.Selection) storage.Selection {
+			sel.Edit = &e
+			return sel
+		}
+		for _, size := range []int{1, 5000} {
+			dead := f.bury(storage.ReasonPermanent, "no", args(strings.Repeat("1", size)), rich)
+			was := f.record(dead)
+			f.did("redrive", f.redrive(with(named(dead)), ""), 1, nil, nil)
+			got := f.record(dead)
+			if got.State != storage.Ready || got.Queue != queue || got.Priority != 7 || string(got.Policy) != "new" || string(got.Args) != "two" {
+				f.Errorf("the redriven job is %+v", got)
+			}
+			last := got.History[len(got.History)-1]
+			if last.Phase != storage.PhaseEdited || !bytes.Equal(last.Args, was.Args) || last.Attempt != 1 || !last.At.Equal(f.now) {
+				f.Errorf("the last entry of the history is %+v, want one with the args before", last)
+			}
+			f.did("redrive of a ready job", f.redrive(with(named(dead)), ""), 0, nil, []storage.ID{dead})
+			f.same("the ready job", f.record(dead), got)
+			l := f.leaseOne(f.s)
+			if l.ID != dead || string(l.Args) != "two" || string(l.Policy) != "new" {
+				f.Errorf("leased: %+v", l)
+			}
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		}
+		held := f.bury(storage.ReasonPermanent, "no", unique("a"))
+		f.later(time.Second)
+		free := f.bury(storage.ReasonPermanent, "no", grouped("g"))
+		holder := f.add(newJob(unique("a"), dueAt(f.now.Add(time.Hour))))[0]
+		before := f.record(held)
+		f.did("redrive by filter", f.redrive(with(storage.Selection{}), "other"), 1, []storage.ID{held}, nil)
+		f.same("the duplicate", f.record(held), before)
+		if got := f.record(free); got.State != storage.Ready || got.Queue != "other" || string(got.Args) != "two" {
+			f.Errorf("the job of a group is %+v", got)
+		}
+		f.cancel(holder)
 	}},
 }
 

@@ -100,6 +100,9 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		m.join(j)
 		m.regroup(from, j.Group, false)
 		m.regroup(j.Queue, j.Group, false)
+		if sel.Edit != nil {
+			in.edit(given, j, sel.Edit, sel.Doubtful)
+		}
 		event = available(event, j)
 		step.N++
 	}

@@ -153,6 +153,11 @@ func (h *history) redrive(t *rapid.T) {
 	to := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "to")
 	real.FromStart = rapid.Bool().Draw(t, "from the start")
 	model.FromStart = real.FromStart
+	if rapid.Bool().Draw(t, "edited") {
+		e := h.anyEdit(t)
+		real.Edit = &storage.Edit{Priority: e.Priority, Policy: e.Policy, Args: e.Args}
+		model.Edit = real.Edit
+	}
 	h.sameStep("Redrive",
 		takeSteps(h, real, func(sel storage.Selection) (storage.Step, error) {
 			return p.real.Redrive(h.ctx, h.now, sel, to)
