@@ -120,7 +120,7 @@ func TestHeads_BeforeTheHead(t *testing.T) {
 	for _, do := range []string{"redrive-heads", "skip-heads"} {
 		says(t, send(h, url.Values{"do": {do}, "queue": {"default"}}).text, "No job of default waits behind a dead one of its group.")
 	}
-	if _, text := get(h, "/job/"+all[2].String()); strings.Contains(text, "kept back") {
+	if _, text := get(h, "/job/"+all[2].String()); strings.Contains(plain(text), "behind it") {
 		t.Errorf("the page of the dead one says that others are kept back: %s", plain(text))
 	}
 	add(t, q, letter{"x", ""}, &errand.JobOptions{Group: "g"})

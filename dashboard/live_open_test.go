@@ -31,7 +31,7 @@ func besideRow(t *testing.T, quiet time.Duration) {
 	add(t, q, letter{"first", ""}, &errand.JobOptions{Group: "g"})
 	dead := die(t, q, "g")
 	waits := store.commit(t, q)
-	pages := map[*tab]string{look(t, h, "job/"+dead.String()): "1 job is kept back", look(t, h, "job/"+waits.String()): " is paused"}
+	pages := map[*tab]string{look(t, h, "job/"+dead.String()): "1 job waits behind it", look(t, h, "job/"+waits.String()): " is paused"}
 	for b := range pages {
 		defer b.stop()
 	}
@@ -254,7 +254,13 @@ func TestLive_many(t *testing.T) {
 				t.Errorf("one too many is opened: %d %s", status, text)
 			}
 		}
-		if reads := store.taken(); reads["groups"] != 5 || sum(reads) != 5 {
+		reads := store.taken()
+		for what, n := range reads {
+			if n > 1 && what != "groups" && what != "version" { // a page that is opened shows a look in its nav
+				t.Errorf("reads: %v", reads)
+			}
+		}
+		if reads["groups"] != 5 {
 			t.Errorf("reads: %v", reads)
 		}
 		time.Sleep(6 * time.Second) // they are closed

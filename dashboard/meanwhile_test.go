@@ -76,13 +76,13 @@ func TestMeanwhile_hold(t *testing.T) {
 		want        []string
 	}{
 		"a release, another note": {"release", hold(errand.HoldOptions{Detail: "moved"}), hold(errand.HoldOptions{Detail: "DO NOT RELEASE"}),
-			[]string{`<th scope="row">note</th><td class="text">moved</td><td class="text">DO NOT RELEASE</td>`}},
+			[]string{`<td class="main">note</td><td class="text" data-label="Was">moved</td><td class="text" data-label="Is">DO NOT RELEASE</td>`}},
 		"a release, another end": {"release", hold(errand.HoldOptions{}), hold(errand.HoldOptions{For: time.Hour}),
-			[]string{`<th scope="row">held until</th><td class="text">none</td>`}},
+			[]string{`<td class="main">held until</td><td class="text" data-label="Was">none</td>`}},
 		"a hold in place of another note": {"hold", hold(errand.HoldOptions{Detail: "moved"}), hold(errand.HoldOptions{Detail: "restore runs"}),
-			[]string{`<td class="text">restore runs</td>`}},
-		"a hold in place of none":            {"hold", none, hold(errand.HoldOptions{}), []string{`<th scope="row">held by</th><td class="text">none</td><td class="text">bob</td>`}},
-		"a hold in place of a released hold": {"hold", hold(errand.HoldOptions{}), release, []string{`<th scope="row">held by</th><td class="text">bob</td><td class="text">none</td>`}},
+			[]string{`<td class="text" data-label="Is">restore runs</td>`}},
+		"a hold in place of none":            {"hold", none, hold(errand.HoldOptions{}), []string{`<td class="main">held by</td><td class="text" data-label="Was">none</td><td class="text" data-label="Is">bob</td>`}},
+		"a hold in place of a released hold": {"hold", hold(errand.HoldOptions{}), release, []string{`<td class="main">held by</td><td class="text" data-label="Was">bob</td><td class="text" data-label="Is">none</td>`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := open(t)
