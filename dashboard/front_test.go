@@ -54,7 +54,7 @@ func TestFront_order(t *testing.T) {
 		status, page := get(h, "/")
 		text, at := plain(page), 0
 		for _, want := range []string{"here", "operator", "as of", "Search", "What holds work up", "no worker", "The last hour", "Oldest due", "Done a minute", "Failed a minute",
-			"Ready", "Running", "Scheduled", "Blocked", "Dead", "What kills most", "Queues and kinds", "What runs longest", "3 of 10", "Workers", "default"} {
+			"Ready", "Running", "Scheduled", "Blocked", "Dead", "What kills most", "Queues and kinds", "What runs longest", "Running since", "1 min 15 s ago", "3 of 10", "Workers", "default"} {
 			i := strings.Index(text[at:], want)
 			if i < 0 {
 				t.Fatalf("%d, no %q after %q in %s", status, want, text[:at], text)

@@ -27,6 +27,7 @@ type memory interface {
 	storage.Scheduler
 	storage.Topics
 	storage.Historian
+	storage.Marker
 }
 
 // counting is a store that counts its reads, and may fail.

@@ -141,6 +141,9 @@ type Record struct {
 	CreatedAt time.Time
 	DueAt     time.Time
 	EndedAt   time.Time // finished or dead
+	// StartedAt is when the handler of a running job was called, as Started was told. It is zero
+	// of a job that is leased and not started, or if it is not known.
+	StartedAt time.Time
 	Timeout   time.Duration
 	Unique    string
 	// StartBy is the time before which the first attempt has to begin, and Deadline that

@@ -22,7 +22,7 @@ const (
 	ownPolicy  = `, queue, kind, (SELECT doc FROM main.errand_policy p WHERE p.policy = j.policy) AS doc`
 	lastPolicy = `, queue, kind, (SELECT doc FROM main.errand_policy p WHERE p.policy = j.in_effect) AS doc`
 
-	sqlLiveJob     = `SELECT ` + wideColumns + ownPolicy + `, state, cancelling, ` + isUnreached + ` AS unreached FROM main.errand_job` + recordFrom + ` id = ?1`
+	sqlLiveJob     = `SELECT ` + wideColumns + ownPolicy + `, state, cancelling, instance, ` + isUnreached + ` AS unreached FROM main.errand_job` + recordFrom + ` id = ?1`
 	sqlFinishedJob = `SELECT ` + wideColumns + ownPolicy + `, state, ended_at, COALESCE(error, '') AS error
 FROM main.errand_finished` + recordFrom + ` id = ?1`
 	sqlDeadJob   = `SELECT ` + wideColumns + lastPolicy + `, 6 AS state, ended_at, reason, error FROM main.errand_dead` + recordFrom + ` id = ?1`
@@ -112,7 +112,7 @@ type failureRow struct {
 // Job implements [storage.Store].
 func (s *Store) Job(ctx context.Context, id storage.ID) (rec storage.Record, err error) {
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		rec, err = job(tx, id)
+		rec, err = job(tx, id, s.begins(tx))
 		return err
 	})
 	return rec, err
@@ -144,7 +144,7 @@ func (s *Store) reading(ctx context.Context, pool *sqlx.DB, fn func(tx *sqlx.Tx)
 	return s.ours(ended(ctx, err))
 }
 
-func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
+func job(tx *sqlx.Tx, id storage.ID, begins *begins) (storage.Record, error) {
 	var row recordRow
 	err := sql.ErrNoRows
 	for _, text := range []string{sqlLiveJob, sqlFinishedJob, sqlDeadJob} {
@@ -161,6 +161,9 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 	rec := row.record()
 	if rec.ID != id {
 		return storage.Record{}, storage.ErrNotFound
+	}
+	if rec.StartedAt, err = begins.of(&row.jobRow); err != nil {
+		return storage.Record{}, err
 	}
 	if row.Beside {
 		var p struct{ Headers, Args []byte }

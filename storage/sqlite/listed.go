@@ -13,7 +13,7 @@ import (
 
 const (
 	listed        = recordFrom + ` id IN (SELECT value FROM json_each(?1))`
-	sqlLiveOf     = `SELECT ` + narrowColumns + ownPolicy + `, state, cancelling, ` + liveError + ` AS error, ` + isUnreached + ` AS unreached FROM main.errand_job` + listed
+	sqlLiveOf     = `SELECT ` + narrowColumns + ownPolicy + `, state, cancelling, instance, ` + liveError + ` AS error, ` + isUnreached + ` AS unreached FROM main.errand_job` + listed
 	sqlFinishedOf = `SELECT ` + narrowColumns + ownPolicy + `, state, ended_at, ` + endedError + ` AS error FROM main.errand_finished` + listed
 	sqlDeadOf     = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, ` + endedError + ` AS error FROM main.errand_dead` + listed
 	sqlArgsOf     = `SELECT k.value AS job, COALESCE(j.args, f.args, d.args, p.args) AS args FROM json_each(?1) k LEFT JOIN main.errand_job j ON j.id = k.value
@@ -44,7 +44,12 @@ func (l *lister) records() ([]storage.Record, error) {
 			return nil, err
 		}
 		for i := range rows {
-			out[at[rows[i].ID]] = rows[i].record()
+			r := &out[at[rows[i].ID]]
+			*r = rows[i].record()
+			var err error
+			if r.StartedAt, err = l.begins.of(&rows[i].jobRow); err != nil {
+				return nil, err
+			}
 			if rows[i].Options&hasTags != 0 {
 				tagged = append(tagged, rows[i].ID)
 			}

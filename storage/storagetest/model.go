@@ -506,6 +506,9 @@ func byKey(_, _ *job) int      { return 0 }
 // record returns what Store.Job tells of j.
 func (j *job) record() storage.Record {
 	r := j.Record
+	if l := &j.lease; j.State == storage.Running && l.started && !l.holder.notesLost && !l.holder.unmarked {
+		r.StartedAt = l.startedAt
+	}
 	r.StartBy, r.Deadline = j.windows.ends()
 	r.Error = j.endError
 	if r.Error == "" && j.unspent == j.token {
