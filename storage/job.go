@@ -58,16 +58,14 @@ type NewJob struct {
 	Kind     string
 	Priority int       // higher first
 	DueAt    time.Time // zero: at once
-	// Delay, if positive, is how long after now the job is due; DueAt is zero
-	// then. It makes a difference if the clock turns out to have been wrong,
-	// see [Timekeeper].
+	// Delay, if positive, is how long after now the job is due; DueAt is zero then. It makes a
+	// difference if the clock turns out to have been wrong, see [Timekeeper].
 	Delay   time.Duration
 	Args    []byte // not nil
 	Headers []byte // nil: none
 	Policy  []byte // nil: decided when an attempt fails
 	Timeout time.Duration
-	// Unique is the unique key; empty means none. Keys are compared as they
-	// are, over the whole database.
+	// Unique is the unique key; empty means none. Keys are compared as they are, over the whole database.
 	Unique      string
 	UniqueScope UniqueScope
 	// UniqueFor, if positive, holds the key with UniqueLive for that long, whatever
@@ -78,8 +76,7 @@ type NewJob struct {
 	// was set back behind its enqueue, unless it waits for a date. A job that is evicted may
 	// leave its key earlier, see [WhenFull] and [WhenDeadFull].
 	UniqueFor time.Duration
-	// Conflict is what becomes of the job if its key is held. If nil, it is not
-	// inserted.
+	// Conflict is what becomes of the job if its key is held. If nil, it is not inserted.
 	Conflict *Conflict
 	Tags     []string // distinct, none of them empty or with a space
 	// StartWithin, if positive, is how long after the job's due time its first attempt
