@@ -218,7 +218,7 @@ func job(tx *sqlx.Tx, id storage.ID, begins *begins) (storage.Record, error) {
 func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
 	found := false
 	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
-		state, err = t.cancel(t.seen(now), id, &keep)
+		state, err = t.cancel(ctx, t.seen(now), id, &keep)
 		if found = !errors.Is(err, storage.ErrNotFound); !found {
 			return nil // an answer: an error would have all others of the batch go again
 		}
@@ -233,7 +233,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 	return state, nil
 }
 
-func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.State, error) {
+func (t *tx) cancel(ctx context.Context, at int64, id storage.ID, keep *storage.Retention) (storage.State, error) {
 	var r jobRow
 	err := t.row(sqlJob, []any{id.Key()}, r.dest(&r.State)...)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -250,9 +250,9 @@ func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.S
 	}
 	switch r.State {
 	case running:
-		return storage.Running, t.askToStop(r.ID)
+		return storage.Running, cmp.Or(t.askToStop(r.ID), t.did(ctx, 1))
 	case scheduled, ready, blocked:
-		return storage.Cancelled, t.cancelWaiting(at, &r.facts, keep)
+		return storage.Cancelled, cmp.Or(t.cancelWaiting(at, &r.facts, keep), t.did(ctx, 1))
 	}
 	return stateNames[r.State], nil
 }
@@ -271,7 +271,9 @@ func (t *tx) cancelWaiting(at int64, f *facts, keep *storage.Retention) error {
 
 // Hold implements [storage.Store].
 func (s *Store) Hold(ctx context.Context, now time.Time, h storage.Hold) error {
-	return s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) error { return t.hold(now, &h) }})
+	return s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) error {
+		return cmp.Or(t.hold(now, &h), t.did(ctx, 0))
+	}})
 }
 
 func (t *tx) hold(now time.Time, h *storage.Hold) error {
@@ -362,7 +364,9 @@ func (t *tx) changeHolds(now time.Time, x *storage.Exchange) error {
 // Release implements [storage.Store].
 func (s *Store) Release(ctx context.Context, now time.Time, lane storage.Lane, reason string) (was bool, err error) {
 	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
-		was, err = t.release(now, lane, reason)
+		if was, err = t.release(now, lane, reason); was && err == nil {
+			err = t.did(ctx, 0)
+		}
 		return err
 	}})
 	return was && err == nil, err

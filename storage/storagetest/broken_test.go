@@ -331,7 +331,7 @@ func faults() []fault {
 		finishTxFaults,
 		groupFaults,
 		handoffFaults,
-		historyFaults,
+		historyFaults, auditFaults,
 		holdFaults,
 		jobFaults,
 		keepBackFaults,

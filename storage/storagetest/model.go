@@ -60,6 +60,7 @@ type data struct {
 	mark      time.Time              // latest that a write was given
 	shifting  bool
 	topics    topics
+	deeds     []deed // never changed in place
 	bounds    Bounds
 }
 
