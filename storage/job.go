@@ -85,8 +85,8 @@ type NewJob struct {
 	// from now.
 	StartWithin  time.Duration
 	FinishWithin time.Duration
-	// OnExpire is Dead if the job dies at its StartBy, or Expired if it is finished. If
-	// empty, its lane's SettingOnExpire says which, and it is finished if that is not set.
+	// OnExpire is Dead if the job dies at its StartBy, or Expired if it is finished. If empty, its
+	// lane's SettingOnExpire says which, and it is finished if that is not set.
 	OnExpire State
 	// Doubtful says that now may be far from the real time, and be corrected soon: then
 	// StartWithin and FinishWithin begin anew with the first Exchange that leases, or
@@ -109,8 +109,7 @@ type Enqueued struct {
 	// Replaced is true of a duplicate that has changed the job that ID names, see
 	// [Conflict].
 	Replaced bool `json:"replaced,omitempty"`
-	// Key is the unique key that the job was to have, without its kind; empty if none. Package
-	// errand sets it, and a Store leaves it empty.
+	// Key is the unique key of the job, without its kind; empty if none. Stores leave it empty.
 	Key string `json:"key,omitempty"`
 	// Unmerged is not nil if the job was refused because of its [Merge], so that it has to
 	// be made anew. Package errand does that itself, and never returns one.

@@ -78,7 +78,10 @@ All others write none.`, func(f *fixture) {
 			return f.s.Configure(ctx, wholeQueue, storage.Settings{storage.SettingMaxJobs: 1000})
 		})
 		id := f.add(newJob(delay(time.Hour)))[0]
-		deed("cancel", 1, true, func(ctx context.Context) error { _, err := f.s.Cancel(ctx, f.now, id, storage.Retention{Default: keep}); return err })
+		deed("cancel", 1, true, func(ctx context.Context) error {
+			_, err := f.s.Cancel(ctx, f.now, id, storage.Retention{Default: keep})
+			return err
+		})
 		deed("delete", 1, true, one(storage.Selection{IDs: []storage.ID{id}}, f.s.Delete))
 		ids := f.add(newJob(delay(time.Hour)), newJob(delay(time.Hour)))
 		deed("run now", 2, true, one(storage.Selection{IDs: ids}, func(ctx context.Context, sel storage.Selection) (storage.Step, error) {

@@ -37,6 +37,7 @@ type Memory struct {
 type tally struct {
 	totals  map[storage.Lane]storage.Totals
 	samples samples
+	deeds   []deed // never changed in place
 }
 
 // data is what is stored. A transaction works on a copy of it.
@@ -60,7 +61,6 @@ type data struct {
 	mark      time.Time              // latest that a write was given
 	shifting  bool
 	topics    topics
-	deeds     []deed // never changed in place
 	bounds    Bounds
 }
 
