@@ -130,7 +130,7 @@ All others write none.`, func(f *fixture) {
 		f.audit("more than are kept", all[:storage.AuditLimit]...)
 	}},
 
-	{"audit_schedule", `Fire that enqueue or replace a job; PutSchedule, DropSchedule`, func(f *fixture) {
+	{"audit_schedule", `PutSchedule, DropSchedule and PutEntries that have an effect`, func(f *fixture) {
 		f.auditor()
 		s := f.scheduler(f.s)
 		ctx, put := f.byHand("put")
@@ -177,7 +177,7 @@ A call with a context of [WithAudit] that changes something writes its entry, in
 		f.audit("after a commit", e)
 	}},
 
-	{"audit_topics", `PublishMessages and Fire that enqueue or replace a job; PutEntries`, func(f *fixture) {
+	{"audit_topics", `DropSchedule and PutEntries that have an effect`, func(f *fixture) {
 		f.auditor()
 		t := f.topics(f.s)
 		ctx, put := f.byHand("put")
