@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"strconv"
 	"time"
@@ -200,4 +201,19 @@ func bulks(x *request) (*content, error) {
 		d.Paused = d.Paused || all[i].Paused
 	}
 	return &content{data: d, json: map[string]any{"bulks": all}}, nil
+}
+
+// auditData is what the page of what was done by hand shows.
+type auditData struct {
+	All  []errand.AuditEntry
+	None bool // the store keeps none
+}
+
+func audit(x *request) (*content, error) {
+	all, err := x.b.q.Audit(x.Context())
+	d := &auditData{All: all, None: errors.Is(err, errand.ErrUnsupportedDB)}
+	if err != nil && !d.None {
+		return nil, err
+	}
+	return &content{data: d, json: map[string]any{"audit": append([]errand.AuditEntry{}, all...)}}, nil
 }

@@ -28,6 +28,7 @@ type memory interface {
 	storage.Topics
 	storage.Historian
 	storage.Marker
+	storage.Auditor
 }
 
 // counting is a store that counts its reads, and may fail.

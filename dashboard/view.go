@@ -69,6 +69,7 @@ func init() {
 		{name: "endpoints", title: "Endpoints", in: "topics", read: endpoints, takes: []string{"search", "state", "after"}},
 		{name: "endpoint", title: "Endpoint", in: "topics", read: endpoint, takes: []string{"id"}},
 		{name: "bulk", title: "Bulk jobs", stored: true, read: bulks, takes: []string{"id"}},
+		{name: "audit", title: "Audit", stored: true, read: audit},
 		{name: "workers", title: "Workers", read: workers, takes: []string{"page"}},
 		{name: "health", title: "Health", read: health, takes: []string{"search", "page"}},
 		{name: "search", title: "Search", read: search, takes: []string{"q"}},
@@ -133,7 +134,7 @@ type navItem struct{ Name, Title string }
 
 var nav = []navItem{
 	{"", "Overview"}, {"lanes", "Queues"}, {"jobs", "Jobs"}, {"dead", "Dead letters"}, {"groups", "Groups"},
-	{"schedules", "Schedules"}, {"topics", "Topics and webhooks"}, {"bulk", "Bulk jobs"}, {"workers", "Workers"}, {"health", "Health"},
+	{"schedules", "Schedules"}, {"topics", "Topics and webhooks"}, {"bulk", "Bulk jobs"}, {"workers", "Workers"}, {"health", "Health"}, {"audit", "Audit"},
 }
 
 func (x *request) layout(title string, data any) *layout {
