@@ -285,7 +285,7 @@ func (q *Queue) prepareBulk(ctx context.Context) error {
 	}
 	i := slices.IndexFunc(all, func(s storage.LaneSettings) bool { return s.Lane == lane })
 	if i < 0 || !maps.Equal(all[i].Settings, want) {
-		if err := q.store.Configure(ctx, lane, want); err != nil {
+		if err := q.store.Configure(storage.WithoutAudit(ctx), lane, want); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,7 @@
 //     [Job.Checkpoint] keeps where a long job has got to, [Await] waits for its result.
 //   - Policies and limits: [Options], [HandlerOptions]; [Settings] by [Queue.Configure]; Budgets.
 //   - To look: [Queue.Job], Jobs, Counts, Stats, Totals, Groups, Why, PolicyOf, Workers, Holds, Settings,
-//     Health, Clock, Version, History; events by [Queue.Subscribe].
+//     Health, Clock, Version, History, Audit; events by [Queue.Subscribe].
 //   - To steer: [Queue.Pause], Resume, Paused, Hold, Release, Cancel, CancelTx, CancelAll, Change, RunNow,
 //     Delete, SkipHead, ReleaseUnique, ReleaseUniqueArgs. Many jobs, in the background: [Queue.StartBulk], Bulks.
 //   - Dead letters: [Queue.DeadLetters]. Schedules: [Queue.Schedule], [Queue.Schedules].

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -181,4 +182,51 @@ func (q *Queue) Paused(ctx context.Context) (queues []string, err error) {
 		queues = append(queues, h.Queue)
 	}
 	return queues, err
+}
+
+// AuditEntry says what somebody has done by hand:
+//
+//   - At is when it was begun, By who did it, Do the verb, and What to what it was done, in words.
+//     Note is why. All but At and Do may be empty.
+//   - Jobs is how many jobs were changed, enqueued or deleted.
+type AuditEntry = storage.AuditEntry
+
+const mostDo = 128
+
+// WithAudit returns a context for what somebody does by hand. The calls that get it and have an effect,
+// such as Hold, Release, Cancel, Change, StartBulk, Configure and those of schedules, dead letters and topics,
+// leave one entry together, in the same transaction as the first of them; [Queue.Audit] returns it.
+// Calls with other contexts leave none. Do not pass it to [Worker.Run], whose handlers would get it.
+//
+// Do must be set, and have at most 128 bytes; By has up to 255. What and Note are cut after 1,000 bytes. If At is
+// zero, it is now, on the wall clock. Jobs is counted by the calls. WithAudit returns a [FieldError] for each fault.
+func WithAudit(ctx context.Context, e AuditEntry) (context.Context, error) {
+	var f faults
+	if e.Do == "" || len(e.Do) > mostDo || !isText(e.Do) {
+		f.field("do", e.Do, fmt.Sprintf("must have 1 to %d bytes of UTF-8 without NUL", mostDo))
+	}
+	f.by(e.By)
+	for _, text := range []*string{&e.What, &e.Note} {
+		*text = strings.ReplaceAll(strings.ToValidUTF8(*text, "\uFFFD"), "\x00", "\uFFFD")
+		if len(*text) > mostDetail {
+			*text = cutAt(*text, mostDetail)
+		}
+	}
+	if e.Jobs = 0; e.At.IsZero() {
+		e.At = time.Now()
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return storage.WithAudit(ctx, e), nil
+}
+
+// Audit returns what was done by hand, see [WithAudit]: the last 100 entries in the file, the newest first.
+// It returns [ErrUnsupportedDB] if the store keeps none.
+func (q *Queue) Audit(ctx context.Context) ([]AuditEntry, error) {
+	a, ok := q.store.(storage.Auditor)
+	if !ok {
+		return nil, fmt.Errorf("%w: store %T keeps no audit", ErrUnsupportedDB, q.store)
+	}
+	return a.Audit(ctx)
 }

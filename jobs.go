@@ -30,6 +30,9 @@ type JobInfo struct {
 	DueAt     time.Time     `json:"due_at,omitzero"`
 	EndedAt   time.Time     `json:"ended_at,omitzero"`   // when it was finished or died
 	Timeout   time.Duration `json:"timeout_s,omitempty"` // the job's own
+	// StartedAt is when the handler of a running job was called. It is zero of a job that waits for
+	// a free place of its worker, or if it is not known.
+	StartedAt time.Time `json:"started_at,omitzero"`
 	// StartBy is the time before which the first attempt has to begin, and Deadline that for
 	// any attempt, see [JobOptions].StartWithin. They are zero if there is none, or if it no
 	// longer matters. They may move later if the clock was not believed at the enqueue.
@@ -325,7 +328,7 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 	j := JobInfo{
 		ID: r.ID, Queue: r.Queue, Kind: r.Kind, State: r.State, Priority: r.Priority,
 		Attempt: r.Attempt, Retry: r.Retry, Crashes: r.Crashes, Snoozes: r.Snoozes,
-		CreatedAt: r.CreatedAt, DueAt: r.DueAt, EndedAt: r.EndedAt, Timeout: r.Timeout,
+		CreatedAt: r.CreatedAt, DueAt: r.DueAt, EndedAt: r.EndedAt, StartedAt: r.StartedAt, Timeout: r.Timeout,
 		StartBy: r.StartBy, Deadline: r.Deadline, OnExpire: r.OnExpire,
 		Unique: ownKey(r.Kind, r.Unique), Cancelling: r.Cancelling,
 		Group: r.Group, Reason: r.Reason, Error: r.Error, Unreached: r.Unreached, Args: r.Args, ArgsBytes: r.ArgsBytes, Tags: r.Tags, History: r.History,

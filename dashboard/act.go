@@ -63,6 +63,7 @@ type deed struct {
 type plan struct {
 	text string // what it does to what, with the number
 	note string // what else is to be known
+	why  string // why it is done, as who does it says
 	n    int64  // of jobs; 0 for a deed that is about something else
 	more bool   // there are more than n
 	flow bool   // others come all the time: only many more are another question
@@ -280,7 +281,7 @@ func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 	ctx, stop := withTimeout(context.WithoutCancel(x.Context()), actFor)
 	defer stop()
 	out := &outcome{Title: d.title, What: p.text, At: p.at, n: p.n, job: p.job}
-	err := x.do(ctx, p, out)
+	err := x.do(ctx, d.name, p, out)
 	x.b.looks.met(err)
 	switch {
 	case !errors.Is(err, errand.ErrInvalid):
@@ -314,14 +315,26 @@ func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 }
 
 // do does it on the queue for actions.
-func (x *request) do(ctx context.Context, p *plan, out *outcome) (err error) {
+func (x *request) do(ctx context.Context, name string, p *plan, out *outcome) (err error) {
 	to := x.b.q
 	if x.b.o.Writer != nil {
 		if to, err = x.b.o.Writer(ctx); err != nil {
 			return fmt.Errorf("the queue cannot be opened for writing: %w", err)
 		}
 	}
+	if ctx, err = errand.WithAudit(ctx, errand.AuditEntry{At: to.Clock().Now, By: x.by(), Do: name, What: x.unsaid(p.text), Note: p.why}); err != nil {
+		return err
+	}
 	return p.do(ctx, to, out)
+}
+
+// unsaid leaves out of what is kept the text of an error that jobs were chosen by: it is for the role
+// admin, and the others would see it.
+func (x *request) unsaid(text string) string {
+	if e := visible(x.PostForm.Get("error")); e != "" {
+		return strings.ReplaceAll(text, e, "…")
+	}
+	return text
 }
 
 // declined is why nothing is to be done: no fault, but how things are by now.

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -212,4 +213,20 @@ func (x *request) bulkUntil(all ...bulkView) {
 		x.till(askEach)
 		x.unsure = true
 	}
+}
+
+// auditData is what the page of what was done by hand shows.
+type auditData struct {
+	All  []errand.AuditEntry
+	None bool // the store keeps none
+}
+
+func audit(x *request) (*content, error) {
+	x.settled()
+	all, err := x.b.q.Audit(x.Context())
+	d := &auditData{All: all, None: errors.Is(err, errand.ErrUnsupportedDB)}
+	if err != nil && !d.None {
+		return nil, err
+	}
+	return &content{data: d, json: map[string]any{"audit": append([]errand.AuditEntry{}, all...)}}, nil
 }

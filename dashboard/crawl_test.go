@@ -190,7 +190,7 @@ func TestPages(t *testing.T) {
 			if (args > 0) != (role >= dashboard.Operator) || (secrets > 0) != (role == dashboard.Admin) {
 				t.Errorf("%d pages have args, %d secrets", args, secrets)
 			}
-			for _, page := range []string{"", "lanes", "jobs", "job/" + dead.String(), "dead", "groups", "schedules", "bulk", "workers", "health"} {
+			for _, page := range []string{"", "lanes", "jobs", "job/" + dead.String(), "dead", "groups", "schedules", "bulk", "workers", "health", "audit"} {
 				status, text := get(h, "/"+page+"?format=json")
 				if status != 200 || strings.Contains(text, "hunter2") != (role == dashboard.Admin && (strings.HasPrefix(page, "job/") || page == "schedules")) {
 					t.Errorf("%s as JSON: %d %s", page, status, text)

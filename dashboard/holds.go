@@ -72,7 +72,7 @@ func hold(x *request, f url.Values) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{text: laneText(lane), yes: "Hold " + laneText(lane), at: laneAt(lane), inputs: inputs, facts: x.holdFacts(is)}
+	p := &plan{text: laneText(lane), yes: "Hold " + laneText(lane), at: laneAt(lane), inputs: inputs, facts: x.holdFacts(is), why: note.Value}
 	l, err := x.look()
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func settingsJSON(all []errand.LaneSettings, stats []errand.LaneStats) []joined 
 
 // textNames are the members of JSON for programs whose texts handlers, or somebody at the other side,
 // have written.
-var textNames = []string{"by", "error", "stack", "text", "note", "detail", "reason", "why"}
+var textNames = []string{"by", "error", "stack", "text", "note", "detail", "reason", "why", "what"}
 
 // texts returns JSON for programs with what keys.text leaves of the members that are such texts.
 func (k keys) texts(doc []byte) []byte {

@@ -29,6 +29,8 @@ type memory interface {
 	storage.Scheduler
 	storage.Topics
 	storage.Historian
+	storage.Marker
+	storage.Auditor
 }
 
 // counting is a store that counts its reads, and may fail.

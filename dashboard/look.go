@@ -387,7 +387,7 @@ func (l *look) runs(ctx context.Context, q *errand.Queue) error {
 		return nil
 	}
 	page, err := q.Jobs(ctx, errand.JobFilter{States: []errand.State{errand.Running}}, &errand.ListOptions{Limit: mostRunning})
-	slices.SortStableFunc(page.Jobs, func(a, b errand.JobInfo) int { return a.DueAt.Compare(b.DueAt) })
+	slices.SortStableFunc(page.Jobs, func(a, b errand.JobInfo) int { return laterDue(a.StartedAt, b.StartedAt) })
 	l.longest, l.cut = page.Jobs[:min(len(page.Jobs), ofLongest)], page.Next != ""
 	return err
 }

@@ -69,6 +69,7 @@ func init() {
 		{name: "endpoints", title: "Endpoints", read: endpoints, takes: []string{"search", "state", "after"}},
 		{name: "endpoint", title: "Endpoint", in: "endpoints", read: endpoint, takes: []string{"id"}},
 		{name: "bulk", title: "Bulk jobs", read: bulks, takes: []string{"id"}},
+		{name: "audit", title: "Audit", read: audit},
 		{name: "workers", title: "Workers", read: workers, takes: []string{"page"}},
 		{name: "health", title: "Health", read: health, takes: []string{"search", "page"}},
 		{name: "search", title: "Search", read: search, takes: []string{"q"}},

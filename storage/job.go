@@ -58,16 +58,14 @@ type NewJob struct {
 	Kind     string
 	Priority int       // higher first
 	DueAt    time.Time // zero: at once
-	// Delay, if positive, is how long after now the job is due; DueAt is zero
-	// then. It makes a difference if the clock turns out to have been wrong,
-	// see [Timekeeper].
+	// Delay, if positive, is how long after now the job is due; DueAt is zero then. It makes a
+	// difference if the clock turns out to have been wrong, see [Timekeeper].
 	Delay   time.Duration
 	Args    []byte // not nil
 	Headers []byte // nil: none
 	Policy  []byte // nil: decided when an attempt fails
 	Timeout time.Duration
-	// Unique is the unique key; empty means none. Keys are compared as they
-	// are, over the whole database.
+	// Unique is the unique key; empty means none. Keys are compared as they are, over the whole database.
 	Unique      string
 	UniqueScope UniqueScope
 	// UniqueFor, if positive, holds the key with UniqueLive for that long, whatever
@@ -78,8 +76,7 @@ type NewJob struct {
 	// was set back behind its enqueue, unless it waits for a date. A job that is evicted may
 	// leave its key earlier, see [WhenFull] and [WhenDeadFull].
 	UniqueFor time.Duration
-	// Conflict is what becomes of the job if its key is held. If nil, it is not
-	// inserted.
+	// Conflict is what becomes of the job if its key is held. If nil, it is not inserted.
 	Conflict *Conflict
 	Tags     []string // distinct, none of them empty or with a space
 	// StartWithin, if positive, is how long after the job's due time its first attempt
@@ -88,8 +85,8 @@ type NewJob struct {
 	// from now.
 	StartWithin  time.Duration
 	FinishWithin time.Duration
-	// OnExpire is Dead if the job dies at its StartBy, or Expired if it is finished. If
-	// empty, its lane's SettingOnExpire says which, and it is finished if that is not set.
+	// OnExpire is Dead if the job dies at its StartBy, or Expired if it is finished. If empty, its
+	// lane's SettingOnExpire says which, and it is finished if that is not set.
 	OnExpire State
 	// Doubtful says that now may be far from the real time, and be corrected soon: then
 	// StartWithin and FinishWithin begin anew with the first Exchange that leases, or
@@ -112,8 +109,7 @@ type Enqueued struct {
 	// Replaced is true of a duplicate that has changed the job that ID names, see
 	// [Conflict].
 	Replaced bool `json:"replaced,omitempty"`
-	// Key is the unique key that the job was to have, without its kind; empty if none. Package
-	// errand sets it, and a Store leaves it empty.
+	// Key is the unique key of the job, without its kind; empty if none. Stores leave it empty.
 	Key string `json:"key,omitempty"`
 	// Unmerged is not nil if the job was refused because of its [Merge], so that it has to
 	// be made anew. Package errand does that itself, and never returns one.
@@ -141,6 +137,9 @@ type Record struct {
 	CreatedAt time.Time
 	DueAt     time.Time
 	EndedAt   time.Time // finished or dead
+	// StartedAt is when the handler of a running job was called, as Started was told. It is zero
+	// of a job that is leased and not started, or if it is not known.
+	StartedAt time.Time
 	Timeout   time.Duration
 	Unique    string
 	// StartBy is the time before which the first attempt has to begin, and Deadline that

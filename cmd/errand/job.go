@@ -22,8 +22,11 @@ func (t *tool) printJobs(p *printer, page *queue.JobPage) {
 		list := table{head: []string{"ID", "QUEUE", "KIND", "STATE", " ATTEMPT", "AT", "LAST ERROR"}}
 		for _, j := range page.Jobs {
 			at := j.DueAt
-			if !j.EndedAt.IsZero() {
+			switch {
+			case !j.EndedAt.IsZero():
 				at = j.EndedAt
+			case !j.StartedAt.IsZero():
+				at = j.StartedAt
 			}
 			if at.IsZero() {
 				at = j.CreatedAt

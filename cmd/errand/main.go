@@ -51,6 +51,7 @@ var verbs = []func(*tool) *cobra.Command{
 	backupCommand,
 	compactCommand,
 	policyCommand,
+	auditCommand,
 	doctorCommand,
 	versionCommand,
 }
@@ -105,7 +106,9 @@ func newRoot(t *tool) *cobra.Command {
 	// A flag with a value that package policy refuses is bad usage too, not a
 	// fault of a document.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errors.New(err.Error()) })
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return given(cmd.Flags()) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		return errors.Join(given(cmd.Flags()), audited(cmd, args))
+	}
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "write JSON")
 	for _, verb := range verbs {
 		root.AddCommand(verb(t))

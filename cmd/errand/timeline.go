@@ -74,6 +74,7 @@ func (t *tool) printJob(p *printer, j *queue.JobInfo, r *retries) {
 		}
 	}
 	moment("due", j.DueAt)
+	moment("started", j.StartedAt)
 	moment("ended", j.EndedAt)
 	moment("start by", j.StartBy)
 	moment("deadline", j.Deadline)

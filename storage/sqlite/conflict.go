@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -173,7 +174,7 @@ func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.I
 		}
 		k.EndTime()
 		holder = k.Holder.ID()
-		return t.writeKey(k)
+		return cmp.Or(t.writeKey(k), t.did(ctx, 0))
 	}})
 	if err == nil && !found {
 		err = storage.ErrNotFound

@@ -228,7 +228,7 @@ func (s *Store) step(ctx context.Context, ends bool, sel storage.Selection, c ch
 		var step storage.Step
 		r := &request{ends: ends, work: most, step: most}
 		r.run = func(t *tx) (err error) {
-			step = whole
+			step, t.fresh.others = whole, 0
 			step.Duplicates, step.Live, step.NotFound = slices.Clip(whole.Duplicates), slices.Clip(whole.Live), slices.Clip(whole.NotFound)
 			if step.Refused, err = t.under(sel.Under); err != nil || step.Refused != storage.Applied {
 				return err
@@ -245,7 +245,7 @@ func (s *Store) step(ctx context.Context, ends bool, sel storage.Selection, c ch
 			if len(sel.IDs) == 0 { // one that has just gone did not match any more
 				step.NotFound = nil
 			}
-			return t.keepPlace(sel.Under, &step)
+			return cmp.Or(t.keepPlace(sel.Under, &step), t.didJobs(ctx, step.N-whole.N+t.fresh.others))
 		}
 		if err := s.submit(ctx, r); err != nil {
 			return whole, err
@@ -418,6 +418,9 @@ func (t *tx) runNow(now time.Time, id storage.ID, named int, which storage.Waiti
 		}
 	}
 	if r.State != scheduled || !meant {
+		if named == 1 {
+			t.fresh.others++
+		}
 		return nil
 	}
 	step.N++

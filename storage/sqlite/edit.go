@@ -130,6 +130,7 @@ func (t *tx) change(now time.Time, id storage.ID, sel *storage.Selection, e *sto
 		if e.Cancel == nil {
 			return nil
 		}
+		t.fresh.others++
 		return t.askToStop(r.ID)
 	}
 	step.N++

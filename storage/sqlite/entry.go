@@ -69,7 +69,9 @@ func (s *Store) PutEntries(ctx context.Context, now time.Time, entries []storage
 	}
 	work, ends := workOfEntries(entries)
 	err = s.submit(ctx, &request{ends: ends, work: work, run: func(t *tx) (err error) {
-		revision, err = t.putEntries(now, entries)
+		if revision, err = t.putEntries(now, entries); revision != 0 && err == nil {
+			err = t.did(ctx, 0)
+		}
 		return err
 	}})
 	if err != nil {
@@ -109,7 +111,9 @@ func (s *Store) PutEntriesTx(ctx context.Context, in any, now time.Time, entries
 				return err
 			}
 		}
-		revision, err = t.putEntries(now, entries)
+		if revision, err = t.putEntries(now, entries); revision != 0 && err == nil {
+			err = t.did(ctx, 0)
+		}
 		return err
 	})
 	switch {

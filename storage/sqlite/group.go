@@ -359,7 +359,7 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 			return err
 		}
 		id = r.id()
-		return t.regroup(rules.GroupName(queue, group))
+		return cmp.Or(t.regroup(rules.GroupName(queue, group)), t.did(ctx, 1))
 	}})
 	if err == nil && !found {
 		err = storage.ErrNotFound

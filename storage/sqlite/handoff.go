@@ -93,6 +93,7 @@ type fresh struct {
 	first  int64
 	lanes  map[storage.Lane]int
 	single bool // the call adds one job
+	others int  // jobs that a step has asked to stop, or made urgent, and that its N does not count
 	// The schedule whose tick enqueues, "" if none does.
 	schedule string
 }

@@ -362,7 +362,7 @@ func (s *Store) reserved(db plain, keys int, f func(t *tx) error) error {
 // CancelTx implements [storage.TxEnqueuer].
 func (s *Store) CancelTx(ctx context.Context, in any, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
 	err = s.inside(ctx, in, 0, false, func(t *tx) (err error) {
-		state, err = t.cancel(t.seen(now), id, &keep)
+		state, err = t.cancel(ctx, t.seen(now), id, &keep)
 		return err
 	})
 	if err != nil {

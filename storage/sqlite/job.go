@@ -22,7 +22,7 @@ const (
 	ownPolicy  = `, queue, kind, (SELECT doc FROM main.errand_policy p WHERE p.policy = j.policy) AS doc`
 	lastPolicy = `, queue, kind, (SELECT doc FROM main.errand_policy p WHERE p.policy = j.in_effect) AS doc`
 
-	sqlLiveJob     = `SELECT ` + wideColumns + ownPolicy + `, state, cancelling, ` + isUnreached + ` AS unreached FROM main.errand_job` + recordFrom + ` id = ?1`
+	sqlLiveJob     = `SELECT ` + wideColumns + ownPolicy + `, state, cancelling, instance, ` + isUnreached + ` AS unreached FROM main.errand_job` + recordFrom + ` id = ?1`
 	sqlFinishedJob = `SELECT ` + wideColumns + ownPolicy + `, state, ended_at, COALESCE(error, '') AS error
 FROM main.errand_finished` + recordFrom + ` id = ?1`
 	sqlDeadJob   = `SELECT ` + wideColumns + lastPolicy + `, 6 AS state, ended_at, reason, error FROM main.errand_dead` + recordFrom + ` id = ?1`
@@ -112,7 +112,7 @@ type failureRow struct {
 // Job implements [storage.Store].
 func (s *Store) Job(ctx context.Context, id storage.ID) (rec storage.Record, err error) {
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		rec, err = job(tx, id)
+		rec, err = job(tx, id, s.begins(tx))
 		return err
 	})
 	return rec, err
@@ -144,7 +144,7 @@ func (s *Store) reading(ctx context.Context, pool *sqlx.DB, fn func(tx *sqlx.Tx)
 	return s.ours(ended(ctx, err))
 }
 
-func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
+func job(tx *sqlx.Tx, id storage.ID, begins *begins) (storage.Record, error) {
 	var row recordRow
 	err := sql.ErrNoRows
 	for _, text := range []string{sqlLiveJob, sqlFinishedJob, sqlDeadJob} {
@@ -161,6 +161,9 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 	rec := row.record()
 	if rec.ID != id {
 		return storage.Record{}, storage.ErrNotFound
+	}
+	if rec.StartedAt, err = begins.of(&row.jobRow); err != nil {
+		return storage.Record{}, err
 	}
 	if row.Beside {
 		var p struct{ Headers, Args []byte }
@@ -215,7 +218,7 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
 	found := false
 	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
-		state, err = t.cancel(t.seen(now), id, &keep)
+		state, err = t.cancel(ctx, t.seen(now), id, &keep)
 		if found = !errors.Is(err, storage.ErrNotFound); !found {
 			return nil // an answer: an error would have all others of the batch go again
 		}
@@ -230,7 +233,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 	return state, nil
 }
 
-func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.State, error) {
+func (t *tx) cancel(ctx context.Context, at int64, id storage.ID, keep *storage.Retention) (storage.State, error) {
 	var r jobRow
 	err := t.row(sqlJob, []any{id.Key()}, r.dest(&r.State)...)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -247,9 +250,9 @@ func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.S
 	}
 	switch r.State {
 	case running:
-		return storage.Running, t.askToStop(r.ID)
+		return storage.Running, cmp.Or(t.askToStop(r.ID), t.did(ctx, 1))
 	case scheduled, ready, blocked:
-		return storage.Cancelled, t.cancelWaiting(at, &r.facts, keep)
+		return storage.Cancelled, cmp.Or(t.cancelWaiting(at, &r.facts, keep), t.did(ctx, 1))
 	}
 	return stateNames[r.State], nil
 }
@@ -268,7 +271,9 @@ func (t *tx) cancelWaiting(at int64, f *facts, keep *storage.Retention) error {
 
 // Hold implements [storage.Store].
 func (s *Store) Hold(ctx context.Context, now time.Time, h storage.Hold) error {
-	return s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) error { return t.hold(now, &h) }})
+	return s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) error {
+		return cmp.Or(t.hold(now, &h), t.did(ctx, 0))
+	}})
 }
 
 func (t *tx) hold(now time.Time, h *storage.Hold) error {
@@ -359,7 +364,9 @@ func (t *tx) changeHolds(now time.Time, x *storage.Exchange) error {
 // Release implements [storage.Store].
 func (s *Store) Release(ctx context.Context, now time.Time, lane storage.Lane, reason string) (was bool, err error) {
 	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
-		was, err = t.release(now, lane, reason)
+		if was, err = t.release(now, lane, reason); was && err == nil {
+			err = t.did(ctx, 0)
+		}
 		return err
 	}})
 	return was && err == nil, err

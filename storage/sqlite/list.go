@@ -105,10 +105,11 @@ type laneCount struct {
 
 // lister makes one page.
 type lister struct {
-	ctx   context.Context
-	tx    *sqlx.Tx
-	f     *storage.Filter
-	limit int
+	ctx    context.Context
+	tx     *sqlx.Tx
+	begins *begins
+	f      *storage.Filter
+	limit  int
 	// lanes are those that match, by queue and kind, and counts how many jobs they
 	// have in each state. narrow is true if there are others.
 	lanes  []int64
@@ -129,7 +130,7 @@ type lister struct {
 // Jobs implements [storage.Store].
 func (s *Store) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (page storage.Page, err error) {
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		page, err = jobs(ctx, tx, f, after, limit)
+		page, err = jobs(ctx, tx, s.begins(tx), f, after, limit)
 		return err
 	})
 	if err != nil {
@@ -146,13 +147,14 @@ func (s *Store) JobsTx(ctx context.Context, in any, f storage.Filter) (all []sto
 		return nil, err
 	}
 	tx := &sqlx.Tx{Tx: in.(*sql.Tx), Mapper: s.read.Mapper}
+	begins := s.begins(tx)
 	var page storage.Page
 	for after := ""; ; after = page.Next {
-		if page, err = jobs(ctx, tx, f, after, lookLimit); err != nil {
+		if page, err = jobs(ctx, tx, begins, f, after, lookLimit); err != nil {
 			return nil, translate(misfit(unread(err)))
 		}
 		for _, found := range page.Jobs {
-			r, err := job(tx, found.ID)
+			r, err := job(tx, found.ID, begins)
 			if err != nil {
 				return nil, translate(misfit(unread(err)))
 			}
@@ -184,8 +186,8 @@ func (s *Store) TaggedTx(ctx context.Context, in any, tags []string) (there []bo
 }
 
 // jobs makes a page in a transaction.
-func jobs(ctx context.Context, tx *sqlx.Tx, f storage.Filter, after string, limit int) (page storage.Page, err error) {
-	l := lister{ctx: ctx, tx: tx, f: &f, limit: limit, stmts: map[string]*sql.Stmt{}}
+func jobs(ctx context.Context, tx *sqlx.Tx, begins *begins, f storage.Filter, after string, limit int) (page storage.Page, err error) {
+	l := lister{ctx: ctx, tx: tx, begins: begins, f: &f, limit: limit, stmts: map[string]*sql.Stmt{}}
 	l.created.from, l.created.before = bounds(f.CreatedFrom, f.CreatedBefore)
 	l.due.from, l.due.before = bounds(f.DueFrom, f.DueBefore)
 	l.ended.from, l.ended.before = bounds(f.EndedFrom, f.EndedBefore)

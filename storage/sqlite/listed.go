@@ -15,7 +15,7 @@ import (
 
 const (
 	listed        = recordFrom + ` id IN (SELECT value FROM json_each(?1))`
-	sqlLiveOf     = `SELECT ` + narrowColumns + ownPolicy + `, state, cancelling, ` + liveError + ` AS error, ` + isUnreached + ` AS unreached FROM main.errand_job` + listed
+	sqlLiveOf     = `SELECT ` + narrowColumns + ownPolicy + `, state, cancelling, instance, ` + liveError + ` AS error, ` + isUnreached + ` AS unreached FROM main.errand_job` + listed
 	sqlFinishedOf = `SELECT ` + narrowColumns + ownPolicy + `, state, ended_at, ` + endedError + ` AS error FROM main.errand_finished` + listed
 	sqlDeadOf     = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, ` + endedError + ` AS error FROM main.errand_dead` + listed
 	// The length of a BLOB is known without it: those of errand_payload that are too large are not read.
@@ -48,7 +48,12 @@ func (l *lister) records() ([]storage.Record, error) {
 			return nil, err
 		}
 		for i := range rows {
-			out[at[rows[i].ID]] = rows[i].record()
+			r := &out[at[rows[i].ID]]
+			*r = rows[i].record()
+			var err error
+			if r.StartedAt, err = l.begins.of(&rows[i].jobRow); err != nil {
+				return nil, err
+			}
 			if rows[i].Options&hasTags != 0 {
 				tagged = append(tagged, rows[i].ID)
 			}

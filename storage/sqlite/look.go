@@ -22,6 +22,12 @@ FROM main.errand_job WHERE id = ?1`
 FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job LEFT JOIN main.errand_dead d ON d.id = o.job
 WHERE group_key = ?1 AND role >= 2`
 	sqlBlockedBefore = `SELECT 1 FROM main.errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3 + 0`
+
+	sqlAudit = `INSERT INTO main.errand_audit (deed, at, who, verb, what, note, jobs) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (deed) DO UPDATE SET jobs = jobs + excluded.jobs`
+	// 100 is storage.AuditLimit. The newest entry stays, so that keys rise one by one.
+	sqlTrimAudit = `DELETE FROM main.errand_audit WHERE id <= (SELECT MAX(id) FROM main.errand_audit) - 100`
+	sqlAudited   = `SELECT at, who, verb, what, note, jobs FROM main.errand_audit ORDER BY id DESC`
 )
 
 // Ahead implements [storage.Examiner].
@@ -134,5 +140,56 @@ func oldest(tx *sqlx.Tx) (all []storage.LaneDue, err error) {
 	for _, r := range rows {
 		all = append(all, storage.LaneDue{Lane: storage.Lane{Queue: r.Queue, Kind: r.Kind}, DueAt: fromMicros(r.DueAt)})
 	}
+	return all, err
+}
+
+// did writes the entry of a deed that has an effect and changes so many jobs, if the call is one.
+func (t *tx) did(ctx context.Context, jobs int) error {
+	e, id, ok := storage.Audited(ctx)
+	if !ok {
+		return nil
+	}
+	if _, err := t.exec(sqlAudit, id[:], micros(e.At), e.By, e.Do, e.What, e.Note, jobs); err != nil {
+		return err
+	}
+	_, err := t.exec(sqlTrimAudit)
+	return err
+}
+
+// didJobs is did for a call that has an effect only if it changes jobs.
+func (t *tx) didJobs(ctx context.Context, jobs int) error {
+	if jobs == 0 {
+		return nil
+	}
+	return t.did(ctx, jobs)
+}
+
+// added returns how many jobs were enqueued, or took the place of others.
+func added(all []storage.Enqueued) (n int) {
+	for i := range all {
+		if !all[i].Duplicate || all[i].Replaced {
+			n++
+		}
+	}
+	return n
+}
+
+// Audit implements [storage.Auditor].
+func (s *Store) Audit(ctx context.Context) (all []storage.AuditEntry, err error) {
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		var rows []struct {
+			At                    int64
+			Who, Verb, What, Note string
+			Jobs                  int64
+		}
+		if err := tx.Select(&rows, sqlAudited); err != nil {
+			return err
+		}
+		all = make([]storage.AuditEntry, len(rows))
+		for i, r := range rows {
+			all[i] = storage.AuditEntry{At: fromMicros(r.At), By: r.Who, Do: r.Verb, What: r.What, Note: r.Note, Jobs: r.Jobs}
+		}
+		return nil
+	})
 	return all, err
 }

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -66,7 +67,7 @@ func (s *Store) PublishMessages(ctx context.Context, now time.Time, publications
 		if err != nil || answer.refused != nil {
 			return err
 		}
-		return t.handOver(now)
+		return cmp.Or(t.handOver(now), t.didJobs(ctx, published(answer.out)))
 	}})
 	if err == nil {
 		err = answer.refused
@@ -92,7 +93,7 @@ func (s *Store) PublishMessagesTx(ctx context.Context, in any, now time.Time, pu
 			return err
 		}
 		out, refused, err = t.publish(now, publications)
-		return err
+		return cmp.Or(err, t.didJobs(ctx, published(out)))
 	})
 	if err == nil {
 		err = s.oursIn(in, refused)
@@ -101,6 +102,14 @@ func (s *Store) PublishMessagesTx(ctx context.Context, in any, now time.Time, pu
 		return nil, err
 	}
 	return out, nil
+}
+
+// published returns how many jobs were enqueued, or took the place of others.
+func published(all []storage.PublishResult) (n int) {
+	for i := range all {
+		n += added(all[i].Jobs)
+	}
+	return n
 }
 
 // workOfPublications returns how many jobs publications have, and how much work it is to

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -210,4 +211,53 @@ func readShown(path string, db os.FileInfo) []byte {
 		}
 	}
 	return nil
+}
+
+// begins are when handlers were called, as the notes of the instances say that are asked for.
+type begins struct {
+	s     *Store
+	tx    *sqlx.Tx
+	boots map[int64]string              // of the instances; nil: not read yet
+	notes map[int64]map[int64]host.Note // by instance, and token
+}
+
+// begins reads nothing before it is asked for a job that runs.
+func (s *Store) begins(tx *sqlx.Tx) *begins { return &begins{s: s, tx: tx} }
+
+// of returns when the handler of a job was called; zero if it does not run, or that is not known.
+// Notes of another boot were never synced, and are not believed.
+func (a *begins) of(r *jobRow) (time.Time, error) {
+	if r.State != running {
+		return time.Time{}, nil
+	}
+	if a.boots == nil {
+		var rows []struct {
+			Instance   int64
+			Name, Boot string
+		}
+		if err := a.tx.Select(&rows, sqlPeers); err != nil {
+			return time.Time{}, err
+		}
+		a.boots, a.notes = map[int64]string{}, map[int64]map[int64]host.Note{}
+		for _, p := range rows {
+			a.boots[p.Instance] = p.Boot
+		}
+	}
+	notes, read := a.notes[r.Instance]
+	if boot, known := a.boots[r.Instance]; !read && known && boot == host.BootID() {
+		notes = readNotes(instancePath(a.s.path, r.Instance), a.s.info)
+		a.notes[r.Instance] = notes
+	}
+	return timeOrZero(notes[r.Token].At), nil
+}
+
+// readNotes returns the notes of an instance, or none if they cannot be read.
+func readNotes(path string, db os.FileInfo) map[int64]host.Note {
+	f, err := openExisting(path, os.O_RDONLY, db)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }() // it has only been read
+	notes, _ := host.ReadNotes(io.LimitReader(f, mostShown))
+	return notes
 }

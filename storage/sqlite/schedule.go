@@ -95,7 +95,9 @@ func (t *tx) plan(name string) (*planRow, error) {
 func (s *Store) PutSchedule(ctx context.Context, now time.Time, sched storage.Schedule) (revision int64, err error) {
 	err = s.submit(ctx, &request{run: func(t *tx) (err error) {
 		t.seen(now)
-		revision, err = t.putSchedule(&sched)
+		if revision, err = t.putSchedule(&sched); revision != 0 && err == nil {
+			err = t.did(ctx, 0)
+		}
 		return err
 	}})
 	if err != nil {
@@ -144,7 +146,9 @@ func (s *Store) DropSchedule(ctx context.Context, now time.Time, name string) er
 	found := false
 	err := s.submit(ctx, &request{run: func(t *tx) (err error) {
 		t.seen(now)
-		found, err = t.dropSchedule(name)
+		if found, err = t.dropSchedule(name); found && err == nil {
+			err = t.did(ctx, 0)
+		}
 		return err
 	}})
 	if err == nil && !found {

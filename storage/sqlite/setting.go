@@ -168,18 +168,21 @@ func (s *Store) Configure(ctx context.Context, lane storage.Lane, set storage.Se
 			all, err := t.settings()
 			return !all.has(lane, set), err
 		},
-		run: func(t *tx) error { return t.configure(lane, set) },
+		run: func(t *tx) error { return t.configure(ctx, lane, set) },
 	})
 }
 
 // ConfigureTx implements [storage.TxEnqueuer].
 func (s *Store) ConfigureTx(ctx context.Context, in any, lane storage.Lane, set storage.Settings) error {
-	return s.inside(ctx, in, 0, false, func(t *tx) error { return t.configure(lane, set) })
+	return s.inside(ctx, in, 0, false, func(t *tx) error { return t.configure(ctx, lane, set) })
 }
 
-func (t *tx) configure(lane storage.Lane, set storage.Settings) error {
+func (t *tx) configure(ctx context.Context, lane storage.Lane, set storage.Settings) error {
 	all, err := t.settings()
 	if err != nil || all.has(lane, set) {
+		return err
+	}
+	if err := t.did(ctx, 0); err != nil {
 		return err
 	}
 	changes := storage.Settings{}

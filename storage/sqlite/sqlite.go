@@ -191,6 +191,7 @@ var (
 	_ storage.Marker     = (*Store)(nil)
 	_ storage.Peers      = (*Store)(nil)
 	_ storage.Historian  = (*Store)(nil)
+	_ storage.Auditor    = (*Store)(nil)
 )
 
 // Open opens the SQLite file at path, creating it with mode 0600 and migrating

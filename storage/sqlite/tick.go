@@ -63,13 +63,25 @@ func (s *Store) Fire(ctx context.Context, now time.Time, firings []storage.Firin
 			if out, err = t.fire(now, firings); err != nil {
 				return err
 			}
-			return t.handOver(now)
+			return cmp.Or(t.handOver(now), t.didJobs(ctx, enqueuedBy(out)))
 		},
 	}
 	if err := s.submit(ctx, r); err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// enqueuedBy returns how many jobs firings have enqueued.
+func enqueuedBy(all []storage.Fired) (n int) {
+	for i := range all {
+		for _, tick := range all[i].Ticks {
+			if tick.Taken == storage.TickFired || tick.Taken == storage.TickManual || tick.Taken == storage.TickStart {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // plans are those of the schedules that a call of Fire is about, by name.

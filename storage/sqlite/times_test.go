@@ -26,6 +26,7 @@ const (
 // ruleOfTime says what becomes of each column with a time. due_at, until and their like are moved
 // but for what the user gave, see [storage.Timekeeper].
 var ruleOfTime = map[string]string{
+	"errand_audit.at":             history,
 	"errand_bucket.full":          bounded, // storage.Bucket
 	"errand_dead.created_at":      identity,
 	"errand_dead.due_at":          history,
@@ -69,7 +70,7 @@ var ruleOfTime = map[string]string{
 
 // noTimes are the columns of numbers that are no moments. Lengths are none.
 var noTimes = strings.Fields(`attempt cancelling cause changed crashes delay done duration entry epoch fate finish_within flags generation
-hanging hash id in_effect instance jitter job lane lease live message n options paused policy priority probe refs resets retry retry_after revision
+hanging hash id in_effect instance jitter job jobs lane lease live message n options paused policy priority probe refs resets retry retry_after revision
 role salt schedule skip_overlap slot snoozes start_within state ticks timeout token total unique_scope value version`)
 
 // Each column that may have a time has a rule. A new one has to be named here, and if it is

@@ -337,6 +337,19 @@ var reclaimFaults = []fault{
 		}
 	})},
 	{"an attempt of which nothing is known never began", "fate_unmarked", func(in *instance) storage.Store { return bare{in} }},
+	{"a list of jobs that began when they were due", "record_started_at", func(in *instance) storage.Store {
+		h := sound(in)
+		h.list = func(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
+			page, err := in.Jobs(ctx, f, after, limit)
+			for i := range page.Jobs {
+				if r := &page.Jobs[i]; r.State == storage.Running {
+					r.StartedAt = r.DueAt
+				}
+			}
+			return page, err
+		}
+		return h
+	}},
 	{"always alone", "fate_alone", func(in *instance) storage.Store { return &loner{sound(in), func(bool) bool { return true }} }},
 	{"never alone again", "fate_alone", func(in *instance) storage.Store {
 		var met bool

@@ -336,7 +336,7 @@ func faults() []fault {
 		finishTxFaults,
 		groupFaults,
 		handoffFaults,
-		historyFaults,
+		historyFaults, auditFaults,
 		holdFaults,
 		jobFaults,
 		keepBackFaults,

@@ -125,6 +125,39 @@ Cut: the handler may have run but is not to blame: the machine went down, the wo
 		}
 	}},
 
+	{"record_started_at", `StartedAt is when the handler of a running job was called, as Started was told. It is zero of a job that is leased and not started, or if it is not known.`, func(f *fixture) {
+		a := f.db.Open()
+		f.add(newJob(), newJob())
+		f.marker(a)
+		all := f.lease(a, 2)
+		began := f.now
+		f.begin(a, all[0].Lease)
+		f.later(time.Minute)
+		is := func(when string, want ...time.Time) {
+			f.Helper()
+			page, err := f.s.Jobs(f.ctx, storage.Filter{}, "", 10)
+			f.must(err)
+			listed := map[storage.ID]time.Time{}
+			for _, r := range page.Jobs {
+				listed[r.ID] = r.StartedAt
+			}
+			for i, l := range all {
+				if got := f.record(l.ID).StartedAt; !got.Equal(want[i]) || !listed[l.ID].Equal(want[i]) {
+					f.Errorf("%s StartedAt of job %d is %v, and in a list %v; want %v", when, l.Key, got, listed[l.ID], want[i])
+				}
+			}
+		}
+		is("while one of two handlers runs,", began, time.Time{})
+		f.ended(a, all[0].Lease)
+		f.back(all[0], storage.OutcomeReturned, time.Time{})
+		is("once it is given back,", time.Time{}, time.Time{})
+		f.begin(a, all[1].Lease)
+		is("once the other one runs,", time.Time{}, f.now)
+		f.db.Kill(a)
+		f.reclaim(f.s, 0)
+		is("after a takeover,", time.Time{}, time.Time{})
+	}},
+
 	{"fate_rebooted", `Cut: the handler may have run but is not to blame: the machine went down
 The notes outlive the process but not the machine`, func(f *fixture) {
 		a := f.db.Open()

@@ -37,6 +37,7 @@ type Memory struct {
 type tally struct {
 	totals  map[storage.Lane]storage.Totals
 	samples samples
+	deeds   []deed // never changed in place
 }
 
 // data is what is stored. A transaction works on a copy of it.
@@ -506,6 +507,9 @@ func byKey(_, _ *job) int      { return 0 }
 // record returns what Store.Job tells of j.
 func (j *job) record() storage.Record {
 	r := j.Record
+	if l := &j.lease; j.State == storage.Running && l.started && !l.holder.notesLost && !l.holder.unmarked {
+		r.StartedAt = l.startedAt
+	}
 	r.StartBy, r.Deadline = j.windows.ends()
 	r.Error = j.endError
 	if r.Error == "" && j.unspent == j.token {

@@ -106,6 +106,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		event = available(event, j)
 		step.N++
 	}
+	m.did(ctx, step.N, true)
 	in.keepPlace(sel.Under, &step)
 	m.mu.Unlock()
 	m.emit(in, now, event)
@@ -124,6 +125,7 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 	}
 	now = m.wrote(now)
 	var event *storage.Event
+	hurried := 0
 	waiting, step := m.selectLive(sel, func(j *job) bool { return j.waits(which) })
 	for _, j := range waiting {
 		if len(sel.IDs) == 1 && (j.State == storage.Scheduled || j.State == storage.Ready) {
@@ -131,6 +133,9 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 			event = &storage.Event{Urgent: true}
 		}
 		if j.State != storage.Scheduled {
+			if len(sel.IDs) == 1 && j.urgent {
+				hurried++
+			}
 			continue
 		}
 		if j.DueAt.After(now) {
@@ -143,6 +148,7 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 		}
 		step.N++
 	}
+	m.did(ctx, step.N+hurried, true)
 	in.keepPlace(sel.Under, &step)
 	m.mu.Unlock()
 	m.emit(in, now, event)

@@ -35,6 +35,7 @@ func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selec
 			}
 		}
 	}
+	stopped := 0
 	for _, j := range about {
 		switch {
 		case j.State == storage.Running:
@@ -43,6 +44,7 @@ func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selec
 				j.Cancelling = true
 				event = available(event, j) // due at once
 				event.Cancel = true
+				stopped++
 			}
 			continue
 		case e.Cancel != nil:
@@ -54,6 +56,7 @@ func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selec
 		}
 		step.N++
 	}
+	m.did(ctx, step.N+stopped, true)
 	in.keepPlace(sel.Under, &step)
 	m.mu.Unlock()
 	m.emit(in, given, event)
@@ -147,6 +150,7 @@ func (in *instance) Delete(ctx context.Context, sel storage.Selection) (storage.
 		}
 		step.N++
 	}
+	m.did(ctx, step.N, true)
 	mark := m.mark
 	in.keepPlace(sel.Under, &step)
 	m.mu.Unlock()

@@ -342,6 +342,7 @@ func (in *instance) SkipHead(ctx context.Context, queue, group string) (storage.
 	}
 	members[i].blocks = false
 	m.regroup(queue, group, false)
+	m.did(ctx, 1, false)
 	mark := m.mark
 	m.mu.Unlock()
 	m.emit(in, mark, nil)

@@ -102,6 +102,7 @@ func (in *instance) Hold(ctx context.Context, now time.Time, n storage.Hold) err
 		return err
 	}
 	began := m.putHold(now, n)
+	m.did(ctx, 0, false)
 	m.mu.Unlock()
 	if began {
 		m.emit(in, now, &storage.Event{Holds: []storage.Lane{n.Lane}})
@@ -159,6 +160,9 @@ func (in *instance) Release(ctx context.Context, now time.Time, lane storage.Lan
 		return false, err
 	}
 	was := m.takeHold(lane, reason, m.wrote(now))
+	if was != nil {
+		m.did(ctx, 0, false)
+	}
 	m.mu.Unlock()
 	if was == nil {
 		return false, nil

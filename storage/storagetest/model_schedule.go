@@ -37,6 +37,7 @@ func (in *instance) PutSchedule(ctx context.Context, now time.Time, n storage.Sc
 	n.Next, n.Through = floor(n.Next), floor(n.Through)
 	n.Revision = m.revision()
 	old.Schedule = n
+	m.did(ctx, 0, false)
 	m.mu.Unlock()
 	m.emit(in, now, &storage.Event{Schedules: true})
 	return n.Revision, nil
@@ -75,6 +76,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 			out[i].Plan = s.Plan
 		}
 	}
+	m.did(ctx, len(inserted), true)
 	pass := in.handOver(floor(now), inserted)
 	event := availableOf(inserted)
 	m.mu.Unlock()
@@ -147,6 +149,7 @@ func (in *instance) DropSchedule(ctx context.Context, now time.Time, name string
 		return storage.ErrNotFound
 	}
 	delete(m.schedules, name)
+	m.did(ctx, 0, false)
 	m.mu.Unlock()
 	m.emit(in, now, &storage.Event{Schedules: true})
 	return nil

@@ -16,22 +16,28 @@ func (in *instance) Configure(ctx context.Context, lane storage.Lane, s storage.
 		return err
 	}
 	defer m.mu.Unlock()
-	m.configure(lane, s)
+	m.configure(ctx, lane, s)
 	return nil
 }
 
 // ConfigureTx implements [storage.TxEnqueuer].
 func (in *instance) ConfigureTx(ctx context.Context, tx any, lane storage.Lane, s storage.Settings) error {
 	return in.inside(ctx, tx, func(_ *transaction, own *instance) error {
-		own.m.configure(lane, s)
+		own.m.configure(ctx, lane, s)
 		return nil
 	})
 }
 
-func (m *Memory) configure(lane storage.Lane, s storage.Settings) {
+func (m *Memory) configure(ctx context.Context, lane storage.Lane, s storage.Settings) {
 	all := maps.Clone(m.settings[lane])
 	if all == nil {
 		all = storage.Settings{}
+	}
+	for name, value := range s {
+		if all[name] != value {
+			m.did(ctx, 0, false)
+			break
+		}
 	}
 	for _, name := range []storage.Setting{storage.SettingGroupLimit, storage.SettingDeadHead} {
 		if value, set := s[name]; set && value != all[name] && lane.Kind == "" {

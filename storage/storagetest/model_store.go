@@ -54,6 +54,7 @@ var _ interface {
 	storage.Publisher
 	storage.Versioner
 	storage.Historian
+	storage.Auditor
 	storage.Compacter
 	storage.Topics
 	storage.TxEnqueuer
@@ -70,6 +71,7 @@ func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.N
 		m.mu.Unlock()
 		return nil, err
 	}
+	m.didAdd(ctx, out)
 	in.end(a)
 	return out, nil
 }
@@ -476,7 +478,7 @@ func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, ke
 	if err := in.m.beginWrite(ctx, in); err != nil {
 		return "", err
 	}
-	state, err := in.m.cancel(now, id, keep)
+	state, err := in.m.cancel(ctx, now, id, keep)
 	in.m.mu.Unlock()
 	if err != nil {
 		return "", err
@@ -489,7 +491,7 @@ func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, ke
 	return state, nil
 }
 
-func (m *Memory) cancel(now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
+func (m *Memory) cancel(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
 	now = m.wrote(now)
 	j := m.find(id)
 	if j == nil {
@@ -498,8 +500,10 @@ func (m *Memory) cancel(now time.Time, id storage.ID, keep storage.Retention) (s
 	switch j.State {
 	case storage.Scheduled, storage.Ready, storage.Blocked:
 		m.finish(now, j, storage.Cancelled, keep)
+		m.did(ctx, 1, false)
 	case storage.Running:
 		j.Cancelling = true
+		m.did(ctx, 1, false)
 	}
 	return j.State, nil
 }
@@ -515,6 +519,7 @@ func (in *instance) ReleaseUnique(ctx context.Context, key string) (storage.ID, 
 	if !ok {
 		return storage.ID{}, storage.ErrNotFound
 	}
+	m.did(ctx, 0, false)
 	j := m.find(holder)
 	if j != nil {
 		j.scope = storage.UniqueLive

@@ -41,19 +41,19 @@ func (in *instance) PutEntries(ctx context.Context, now time.Time, entries []sto
 		return 0, err
 	}
 	defer m.mu.Unlock()
-	return m.putEntries(now, entries)
+	return m.putEntries(ctx, now, entries)
 }
 
 // PutEntriesTx implements [storage.TxEnqueuer].
 func (in *instance) PutEntriesTx(ctx context.Context, tx any, now time.Time, entries []storage.Entry) (revision int64, err error) {
 	err = in.inside(ctx, tx, func(t *transaction, own *instance) error {
-		revision, err = own.m.putEntries(now, entries)
+		revision, err = own.m.putEntries(ctx, now, entries)
 		return err
 	})
 	return revision, err
 }
 
-func (m *Memory) putEntries(now time.Time, entries []storage.Entry) (int64, error) {
+func (m *Memory) putEntries(ctx context.Context, now time.Time, entries []storage.Entry) (int64, error) {
 	if len(entries) == 0 {
 		return 0, nil
 	}
@@ -63,6 +63,7 @@ func (m *Memory) putEntries(now time.Time, entries []storage.Entry) (int64, erro
 		}
 	}
 	now = m.wrote(now)
+	m.did(ctx, 0, false)
 	if m.topics.entries == nil {
 		m.topics.entries, m.topics.families = map[[2]string]storage.Entry{}, map[string]int64{}
 	}
@@ -215,8 +216,16 @@ func (in *instance) PublishMessages(ctx context.Context, now time.Time, publicat
 		m.mu.Unlock()
 		return nil, err
 	}
+	m.didPublish(ctx, out)
 	in.end(a)
 	return out, nil
+}
+
+// didPublish is did for a call that publishes messages.
+func (m *Memory) didPublish(ctx context.Context, all []storage.PublishResult) {
+	for _, r := range all {
+		m.didAdd(ctx, r.Jobs)
+	}
 }
 
 // publishAll publishes all of a call, or nothing.

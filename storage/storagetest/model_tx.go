@@ -229,6 +229,7 @@ func (in *instance) EnqueueTx(ctx context.Context, tx any, now time.Time, jobs [
 			return err
 		}
 		t.admitted(in, a)
+		own.m.didAdd(ctx, added)
 		out = added
 		return nil
 	})
@@ -243,6 +244,7 @@ func (in *instance) PublishMessagesTx(ctx context.Context, tx any, now time.Time
 			return err
 		}
 		t.admitted(in, a)
+		own.m.didPublish(ctx, published)
 		out = published
 		return nil
 	})
@@ -252,7 +254,7 @@ func (in *instance) PublishMessagesTx(ctx context.Context, tx any, now time.Time
 // CancelTx implements [storage.TxEnqueuer].
 func (in *instance) CancelTx(ctx context.Context, tx any, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
 	err = in.inside(ctx, tx, func(t *transaction, own *instance) (err error) {
-		if state, err = own.m.cancel(now, id, keep); err == nil {
+		if state, err = own.m.cancel(ctx, now, id, keep); err == nil {
 			t.wrote(now, state == storage.Running)
 		}
 		return err

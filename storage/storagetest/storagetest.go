@@ -102,6 +102,7 @@ func cases() []testCase {
 		groupLimitCases,
 		handoffCases,
 		historyCases,
+		auditCases,
 		holdCases,
 		itemCases,
 		jobCases,

@@ -25,7 +25,7 @@ func TestMemory(t *testing.T) {
 func TestMemory_bare(t *testing.T) {
 	Run(t, func(*testing.T) DB { return bareDB{NewMemory()} }, Lacking(noClock, noLoss, noPromoter,
 		"storage.Compacter", "storage.Handoff", "storage.Marker", "storage.Notifier", "storage.Peers", "storage.Publisher", "storage.Pulser",
-		"storage.Scheduler", "storage.Timekeeper", "storage.Topics", "storage.Troubled", "storage.TxEnqueuer", "storage.Versioner", "storage.Historian"))
+		"storage.Scheduler", "storage.Timekeeper", "storage.Topics", "storage.Troubled", "storage.TxEnqueuer", "storage.Versioner", "storage.Historian", "storage.Auditor"))
 }
 
 func TestMemory_bareRandom(t *testing.T) {
