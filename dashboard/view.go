@@ -147,7 +147,7 @@ type navMark struct{ Class, Sign, Text, Means string }
 var nav = []navGroup{
 	{"Jobs", []navItem{{Title: "Overview"}, {Name: "jobs", Title: "Jobs"}, {Name: "dead", Title: "Dead"}, {Name: "groups", Title: "Groups"}, {Name: "bulk", Title: "Bulk"}}},
 	{"Flow", []navItem{{Name: "lanes", Title: "Queues"}, {Name: "schedules", Title: "Schedules"}, {Name: "topics", Title: "Topics"}, {Name: "endpoints", Title: "Endpoints"}}},
-	{"System", []navItem{{Name: "workers", Title: "Workers"}, {Name: "health", Title: "Health"}}},
+	{"System", []navItem{{Name: "workers", Title: "Workers"}, {Name: "health", Title: "Health"}, {Name: "audit", Title: "Audit"}}},
 }
 
 // marked returns the nav with what a look has to say, which may be nil.

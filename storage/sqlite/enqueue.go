@@ -28,7 +28,7 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 		if err != nil || answer.refused != nil {
 			return err
 		}
-		return cmp.Or(t.handOver(now), t.didJobs(ctx, added(answer.added)))
+		return cmp.Or(t.handOver(now), t.didJobs(ctx, newOf(answer.added)))
 	}})
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *Store) EnqueueTx(ctx context.Context, in any, now time.Time, jobs []sto
 			return err
 		}
 		out, refused, err = t.enqueueOrRefuse(now, jobs)
-		return cmp.Or(err, t.didJobs(ctx, added(out)))
+		return cmp.Or(err, t.didJobs(ctx, newOf(out)))
 	})
 	if err == nil {
 		err = s.oursIn(in, refused)

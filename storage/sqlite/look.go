@@ -164,8 +164,8 @@ func (t *tx) didJobs(ctx context.Context, jobs int) error {
 	return t.did(ctx, jobs)
 }
 
-// added returns how many jobs were enqueued, or took the place of others.
-func added(all []storage.Enqueued) (n int) {
+// newOf returns how many jobs were enqueued, or took the place of others.
+func newOf(all []storage.Enqueued) (n int) {
 	for i := range all {
 		if !all[i].Duplicate || all[i].Replaced {
 			n++

@@ -107,7 +107,7 @@ func (s *Store) PublishMessagesTx(ctx context.Context, in any, now time.Time, pu
 // published returns how many jobs were enqueued, or took the place of others.
 func published(all []storage.PublishResult) (n int) {
 	for i := range all {
-		n += added(all[i].Jobs)
+		n += newOf(all[i].Jobs)
 	}
 	return n
 }
