@@ -38,7 +38,6 @@ type jobData struct {
 	Gone    bool        // it has gone while it was looked at
 	Place   string      // in its group
 	Behind  *jobsBehind // what waits behind it, as it is dead; nil: nothing
-	Next    []withArgs  // the first of these, if they are known
 }
 
 // attemptView is an entry of a history.
@@ -145,7 +144,7 @@ func (x *request) setBehind(d *jobData) error {
 		next.IDs = append(next.IDs, b.Jobs[i-1].ID)
 	}
 	page, err := x.b.q.Jobs(x.Context(), next, &errand.ListOptions{Args: x.who.Role >= Operator})
-	d.Next = x.withArgs(page.Jobs)
+	d.Behind.Next = x.withArgs(page.Jobs)
 	return err
 }
 

@@ -48,6 +48,7 @@ type jobsBehind struct {
 	Head errand.JobInfo
 	Jobs []errand.JobInfo // the last enqueued first, at most mostBehind
 	More bool
+	Next []withArgs // those that run first, on the page of the job
 }
 
 // behind returns what waits behind a dead job of a group, nil if nothing does.

@@ -37,6 +37,7 @@ var added = []struct {
 	{what: "a file that was taken away, in operations.md, guarantees.md and troubleshooting.md", words: 135, rows: 4},
 	{what: "what becomes of outcomes that do not fit on a full disk", words: 96},
 	{what: "Queue.History, Period and LanePeriod", names: 3},
+	{what: "Queue.Audit, AuditEntry and WithAudit", names: 3},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The
