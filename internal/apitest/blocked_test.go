@@ -355,6 +355,12 @@ var blockedFields = map[string]func(b *blocking){
 			return enqueueInto(q, note{}, &errand.JobOptions{Policy: blockedPolicy{b.blocker}})
 		}
 	},
+	"errand.JobChange.Policy": func(b *blocking) {
+		b.cause = func(q *errand.Queue) error {
+			_, err := q.DeadLetters().Redrive(context.Background(), errand.JobFilter{All: true}, &errand.RedriveOptions{Change: &errand.JobChange{Policy: blockedPolicy{b.blocker}}})
+			return err
+		}
+	},
 	"errand.OnConflict.Merge": func(b *blocking) {
 		b.cause = func(q *errand.Queue) error {
 			o := &errand.JobOptions{Delay: time.Hour, Unique: &errand.Unique{Key: "k", OnConflict: errand.OnConflict{
@@ -533,7 +539,7 @@ func TestBlocked_allFields(t *testing.T) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if blockedFields[name] == nil && name != "errand.Schedule.Args" { // as those of jobs
+		if blockedFields[name] == nil && name != "errand.Schedule.Args" && name != "errand.JobChange.Args" { // as those of jobs
 			t.Errorf("nobody knows what happens while %s blocks", name)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // Two processes start no more attempts together than a shared throttle lets them, and
-// about as many. The times are those at which the attempts are seen.
+// about as many. A slow machine only has more time for each of them.
 func TestProcesses_SharedThrottle(t *testing.T) {
 	q, path := openShared(t)
 	const rate, seconds = 10, 4
@@ -21,11 +21,11 @@ func TestProcesses_SharedThrottle(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	seen := map[string][]time.Time{}
+	seen := map[string]int{}
 	note := func(by string) {
 		mu.Lock()
 		defer mu.Unlock()
-		seen[by] = append(seen[by], time.Now())
+		seen[by]++
 	}
 	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"w*"}})
 	errand.Handle(w, func(context.Context, *errand.Job[memo]) error { note("own"); return nil })
@@ -50,18 +50,11 @@ func TestProcesses_SharedThrottle(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
+	took := time.Since(began)
 	mu.Lock()
 	defer mu.Unlock()
-	n := 0
-	for _, all := range seen {
-		for _, at := range all {
-			if after := at.Sub(began); after >= time.Second && after < (seconds+1)*time.Second {
-				n++
-			}
-		}
-	}
-	t.Logf("%d attempts in %d s after the first: %d own and %d of the other in all", n, seconds, len(seen["own"]), len(seen["other"]))
-	if n > rate*seconds+3 || n < rate*seconds*8/10 {
-		t.Errorf("%d attempts in %d s, want %d", n, seconds, rate*seconds)
+	n, most := seen["own"]+seen["other"], rate+int(rate*took.Seconds())+3 // a second's worth may start at once
+	if n > most || n < rate*seconds*8/10 {
+		t.Errorf("%d attempts in %v, %d own and %d of the other: want %d to %d", n, took, seen["own"], seen["other"], rate*seconds*8/10, most)
 	}
 }

@@ -26,7 +26,7 @@ var missing = []string{
 	"change_filters", "change_group", "change_ids", "change_no_failure", "change_order", "change_record", "change_running",
 	"change_steps", "change_urgent", "check", "checkpoint_*", "close_calls", "close_durable", "concurrent_cap", "concurrent_group",
 	"concurrent_group_limit", "concurrent_tokens", "conflict_behind_ends", "conflict_merge", "conflict_replaces",
-	"conflict_urgent", "dead_filters", "delete_*", "each_wants", "enqueue_withdrawn", "exchange_hold", "expiry_begun",
+	"conflict_urgent", "dead_filters", "dead_group", "delete_*", "each_wants", "enqueue_withdrawn", "exchange_hold", "expiry_begun",
 	"expiry_dies", "expiry_elsewhere", "expiry_follow", "expiry_in_doubt", "expiry_leased_late", "expiry_next_due",
 	"expiry_put_off", "expiry_redriven", "expiry_replaced", "expiry_running", "expiry_set", "expiry_start",
 	"expiry_step", "expiry_unique", "fence_emptied", "fence_finished", "group_ahead", "group_change", "group_dead",

@@ -20,7 +20,8 @@ COALESCE((SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 O
 	// Of those that block only the one with the lowest key can be the next.
 	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0) FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job
 WHERE group_key = ?1 AND role >= 2 AND role < 3
-UNION ALL SELECT job, 3, 6, 0 FROM (SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 3 ORDER BY job LIMIT 1)`
+UNION ALL SELECT job, 3, 6, 0 FROM main.errand_option
+WHERE job = (SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 3 ORDER BY job LIMIT 1)`
 	sqlFirstBlocked = `SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT ?2 + 0`
 	sqlPassDead     = `UPDATE main.errand_option SET role = 0 WHERE group_key = ?1 AND role = 3`
 	sqlSetRole      = `UPDATE main.errand_option SET role = ?2 WHERE job = ?1`

@@ -135,10 +135,12 @@ OR NOT EXISTS (SELECT 1 FROM main.errand_unique h JOIN main.errand_job j ON j.id
 UNION ALL SELECT policy FROM main.errand_dead UNION ALL SELECT in_effect FROM main.errand_dead) WHERE policy <> 0 GROUP BY policy)
 SELECT u.policy FROM used u LEFT JOIN main.errand_policy p USING (policy) WHERE p.refs IS NOT u.n
 UNION ALL SELECT p.policy FROM main.errand_policy p LEFT JOIN used u USING (policy) WHERE u.n IS NULL AND p.refs <> 0`},
-	{name: "wrong causes", means: "a cause knows how many dead letters it has, and that none died before its first; without any it is gone",
-		sql: `WITH dead AS (SELECT cause, lane, reason, COUNT(*) n, MIN(ended_at) first FROM main.errand_dead WHERE cause <> 0 GROUP BY cause, lane, reason)
-SELECT d.cause FROM dead d LEFT JOIN main.errand_cause c USING (cause, lane, reason) WHERE c.n IS NOT d.n OR c.first > d.first
+	{name: "wrong causes", means: "a cause knows how many dead letters it has, and without any it is gone",
+		sql: `WITH dead AS (SELECT cause, lane, reason, COUNT(*) n FROM main.errand_dead WHERE cause <> 0 GROUP BY cause, lane, reason)
+SELECT d.cause FROM dead d LEFT JOIN main.errand_cause c USING (cause, lane, reason) WHERE c.n IS NOT d.n
 UNION ALL SELECT c.cause FROM main.errand_cause c LEFT JOIN dead d USING (cause, lane, reason) WHERE d.n IS NULL`},
+	{name: "late causes", since: 8, means: "no dead letter of a cause died before its first",
+		sql: `SELECT c.cause FROM main.errand_cause c WHERE c.first > (SELECT MIN(ended_at) FROM main.errand_dead d WHERE d.cause = c.cause)`},
 
 	{name: "malformed holds", means: "a hold has a reason, names a queue, a kind or both, and both if it lets jobs through, and has a delay only before its end",
 		sql: `SELECT reason FROM main.errand_hold WHERE queue = '' AND kind = '' OR reason = '' OR delay <> 0 AND until IS NULL

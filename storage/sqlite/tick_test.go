@@ -313,7 +313,7 @@ func TestFire_StartInAnOldFile(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d.exec("DROP TABLE errand_start; DROP TABLE errand_kept; DROP INDEX errand_option_rest; DROP TABLE errand_origin; DROP TABLE errand_sample; DROP TABLE errand_audit; ALTER TABLE errand_schedule DROP COLUMN wall; ALTER TABLE errand_unique DROP COLUMN since; UPDATE errand_number SET n = 1 WHERE id = 0; DELETE FROM errand_migration WHERE version > 1")
+	d.exec("DROP TABLE errand_start; DROP TABLE errand_kept; DROP INDEX errand_option_rest; DROP TABLE errand_origin; DROP TABLE errand_sample; DROP TABLE errand_audit; ALTER TABLE errand_cause DROP COLUMN first; ALTER TABLE errand_schedule DROP COLUMN wall; ALTER TABLE errand_unique DROP COLUMN since; UPDATE errand_number SET n = 1 WHERE id = 0; DELETE FROM errand_migration WHERE version > 1")
 	if s, err := sqlite.Open(d.path, &sqlite.Options{ReadOnly: true}); !errors.Is(err, storage.ErrUnsupportedDB) {
 		t.Errorf("opened for reading alone: %v, %v", s, err)
 	}
@@ -350,7 +350,7 @@ func TestFire_OverlapInAnOldFile(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		d.exec(`DROP INDEX errand_option_rest; DROP TABLE errand_origin; DROP TABLE errand_sample; DROP TABLE errand_audit; ALTER TABLE errand_schedule DROP COLUMN wall; ALTER TABLE errand_unique DROP COLUMN since; UPDATE errand_job SET options = 0; UPDATE errand_dead SET options = 0;
+		d.exec(`DROP INDEX errand_option_rest; DROP TABLE errand_origin; DROP TABLE errand_sample; DROP TABLE errand_audit; ALTER TABLE errand_cause DROP COLUMN first; ALTER TABLE errand_schedule DROP COLUMN wall; ALTER TABLE errand_unique DROP COLUMN since; UPDATE errand_job SET options = 0; UPDATE errand_dead SET options = 0;
 UPDATE errand_number SET n = 3 WHERE id = 0; DELETE FROM errand_migration WHERE version > 3`)
 		s = d.open()
 		d.Invariants(t)

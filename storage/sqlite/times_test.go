@@ -27,6 +27,7 @@ const (
 // but for what the user gave, see [storage.Timekeeper].
 var ruleOfTime = map[string]string{
 	"errand_audit.at":             history,
+	"errand_cause.first":          moved,
 	"errand_bucket.full":          bounded, // storage.Bucket
 	"errand_dead.created_at":      identity,
 	"errand_dead.due_at":          history,
