@@ -61,6 +61,7 @@ SELECT DISTINCT substr(group_key, 1, instr(group_key, ' ') - 1), '', 'group_limi
 	"wrong references to policies":   `UPDATE errand_policy SET refs = refs + 1`,
 
 	"wrong causes": `UPDATE errand_cause SET n = n + 1`,
+	"late causes":  `UPDATE errand_cause SET first = 1 << 60`,
 
 	"malformed holds": `UPDATE errand_hold SET until = NULL, delay = -1`,
 
