@@ -23,6 +23,7 @@ func Example_retries() {
 
 	constant := policy.Policy{Retries: 10, MinDelay: 30 * time.Second, MaxDelay: 30 * time.Second}
 	capped := policy.Policy{Retries: 20, MinDelay: time.Second, MaxDelay: 5 * time.Minute, Backoff: policy.Doubling}
+	five := policy.Retries(5)            // 15 s, 30 s, and so on: dead after 4 to 8 minutes
 	patient := policy.Forever(time.Hour) // for what must not be given up
 	never := policy.Policy{}             // the first failure is the end
 	errand.Handle(w, send, errand.HandlerOptions{Policy: capped})
@@ -39,7 +40,7 @@ func Example_retries() {
 	fmt.Println("put back:", result.Redriven)
 	fmt.Println("the job is", must(q.Job(ctx, e.ID)).State)
 
-	for _, p := range []policy.Policy{policy.Default(), constant, capped, patient, never} {
+	for _, p := range []policy.Policy{policy.Default(), constant, capped, five, patient, never} {
 		fmt.Print(p.Retries, " retries:")
 		for step := range p.All() {
 			if step.Retry == 5 {
@@ -57,6 +58,7 @@ func Example_retries() {
 	// 27 retries: 0s 1s 1s 1s 2s ... in 6h34m8.5s to 13h8m17s
 	// 10 retries: 30s 30s 30s 30s 30s ... in 2m30s to 5m0s
 	// 20 retries: 1s 2s 4s 8s 16s ... in 31m45.5s to 1h3m31s
+	// 5 retries: 15s 30s 1m0s 2m0s 4m0s
 	// 1000000 retries: 0s 1s 1s 1s 2s ... in 499993h4m8.5s to 999986h8m17s
 	// 0 retries:
 }

@@ -162,7 +162,7 @@ func ExampleHandle_panic() {
 // queue, and that before the one of the options.
 func ExampleJobOptions_policy() {
 	ctx := context.Background()
-	retries := func(n int) *policy.Policy { return &policy.Policy{Retries: n} }
+	retries := func(n int) *policy.Policy { return &policy.Policy{Retries: n, NoDelayRetries: n} }
 	q, remove := tempQueue(&errand.Options{
 		Policy: retries(4),
 		Queues: map[string]errand.QueueOptions{"mail": {Policy: retries(3)}},

@@ -383,8 +383,8 @@ func (f *faults) storedPolicy(of string, b []byte) *policy.Document {
 	if b == nil {
 		return nil
 	}
-	t, err := policy.Parse(b, policy.ProfileQueue)
-	if err != nil {
+	var t policy.Topic
+	if err := json.Unmarshal(b, &t); err != nil {
 		f.add(fmt.Errorf("errand: policy of %s: %w", of, err))
 		return nil
 	}

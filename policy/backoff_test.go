@@ -132,7 +132,7 @@ func drawPolicy(t *rapid.T) policy.Policy {
 		Jitter:          policy.Jitter(rapid.IntRange(0, 2).Draw(t, "Jitter")),
 	}
 	p.MinDelay = drawDelay(t, "MinDelay", 0)
-	p.MaxDelay = drawDelay(t, "MaxDelay", p.MinDelay)
+	p.MaxDelay = drawDelay(t, "MaxDelay", max(p.MinDelay, 1))
 	p.Retries = p.NoDelayRetries + p.MinDelayRetries + p.MaxDelayRetries + count.Draw(t, "backoff retries")
 	return p
 }

@@ -75,6 +75,8 @@ type Limiter interface {
 //   - No retry or no token is left. Do returns an error that wraps the last one of
 //     fn and ErrExhausted or ErrNoBudget. If the policy has no retries at all, Do
 //     returns fn's error as it is.
+//   - The policy has retries that [Policy.Validate] refuses, as all would be made at once.
+//     Do returns that error, and does not call fn.
 //   - ctx has ended, or would end before the delay does. Do returns an error that
 //     wraps the cause, or [context.DeadlineExceeded], and the last error of fn.
 //
@@ -82,6 +84,11 @@ type Limiter interface {
 // error, see [RetryAfter].
 func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error) error {
 	r = r.withDefaults()
+	for _, p := range []*Policy{&r.Policy, r.ThrottledPolicy} {
+		if p != nil && len(p.checkHaste()) > 0 {
+			return p.Validate()
+		}
+	}
 	var last error
 	var cost Cost
 	for retry := 0; ; retry++ {

@@ -148,30 +148,30 @@ func ParseTopic(data []byte, profile Profile) (Topic, error) {
 // retry section alone, which becomes the only section. Faults have the paths of the
 // form that was read.
 func Parse(data []byte, profile Profile) (Topic, error) {
-	// Text that is no object is refused by the parser below.
+	return parse(data, profile, (*reader).any)
+}
+
+func (r *reader) any(path string, raw []byte) Topic {
+	// Text that is no object is refused by the readers below.
 	var members map[string]json.RawMessage
-	_ = json.Unmarshal(data, &members)
+	_ = json.Unmarshal(raw, &members)
 	if _, ok := members["http"]; ok {
-		return ParseTopic(data, profile)
+		return r.topic(path, raw)
 	}
 	for f := fieldMinDelay; f < fieldTotal; f++ {
 		if _, ok := members[f.jsonName()]; ok {
-			p, err := ParsePolicy(data, profile)
-			if err != nil {
-				return Topic{}, err
-			}
-			return Topic{Document: Document{Retry: &p}}, nil
+			p := r.policy(path, raw)
+			return Topic{Document: Document{Retry: &p}}
 		}
 	}
-	d, err := ParseDocument(data, profile)
-	return Topic{Document: d}, err
+	return Topic{Document: r.document(path, raw)}
 }
 
-// UnmarshalJSON is [ParseDocument] with [ProfileQueue].
-func (d *Document) UnmarshalJSON(data []byte) error { return unmarshal(data, d, ParseDocument) }
+// UnmarshalJSON is [ParseDocument] with [ProfileQueue], for its sections as [Policy.UnmarshalJSON].
+func (d *Document) UnmarshalJSON(data []byte) error { return unmarshal(data, d, (*reader).document) }
 
-// UnmarshalJSON is [ParseTopic] with [ProfileQueue].
-func (t *Topic) UnmarshalJSON(data []byte) error { return unmarshal(data, t, ParseTopic) }
+// UnmarshalJSON is [Parse] with [ProfileQueue], for its sections as [Policy.UnmarshalJSON].
+func (t *Topic) UnmarshalJSON(data []byte) error { return unmarshal(data, t, (*reader).any) }
 
 // MarshalJSON writes the document in its normal form.
 func (t Topic) MarshalJSON() ([]byte, error) {

@@ -54,11 +54,11 @@ func ExamplePolicy_Lint() {
 }
 
 func ExamplePolicy_Validate() {
-	p := policy.Policy{MinDelay: time.Minute, MaxDelay: time.Second, Retries: 3, NoDelayRetries: 4}
+	p := policy.Policy{MinDelay: time.Minute, MaxDelay: time.Second, Retries: 3, MaxDelayRetries: 4}
 	fmt.Println(p.Validate())
 	// Output:
 	// policy: MaxDelay 1s: must be at least 1m0s, from the minimum delay up
-	// policy: NoDelayRetries 4: must be between 0 and 3, what is left of the retries
+	// policy: MaxDelayRetries 4: must be between 0 and 3, what is left of the retries
 }
 
 func ExampleJitter_Apply() {

@@ -57,9 +57,11 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON is [ParsePolicy] with [ProfileQueue]. As is usual in encoding/json, null
-// and errors leave p as it is.
-func (p *Policy) UnmarshalJSON(data []byte) error { return unmarshal(data, p, ParsePolicy) }
+// UnmarshalJSON is [ParsePolicy] with [ProfileQueue], but also reads what older builds
+// wrote and [Policy.Validate] refuses now: retries that are all made at once though they
+// are not in the immediate phase. As is usual in encoding/json, null and errors leave p as
+// it is.
+func (p *Policy) UnmarshalJSON(data []byte) error { return unmarshal(data, p, (*reader).policy) }
 
 // ParsePolicy reads a retry section, the form that [Policy.MarshalJSON] writes, by the
 // limits of a profile. A member that is missing or null has the default of SNS: delays of
@@ -95,7 +97,11 @@ func (r *reader) policy(path string, raw []byte) Policy {
 	if malformed {
 		lim.total = math.MaxInt64
 	}
-	for _, v := range lim.check(p, textSeconds) {
+	all := lim.check(p, textSeconds)
+	if len(all) == 0 && !malformed && !r.stored {
+		all = p.checkHaste()
+	}
+	for _, v := range all {
 		violations[v.field] = v.want
 	}
 	for f := fieldMinDelay; f <= fieldTotal; f++ {

@@ -30,6 +30,9 @@ func (p Policy) Lint() []string {
 	case total == math.MaxInt64 && p.Retries < forever: // who asks for as many as there can be means it
 		warn("it ends after more than 292 years")
 	}
+	if p.NoDelayRetries > p.Retries {
+		warn("%d retries without delay, of %d retries in all: raise Retries if it is to count them", p.NoDelayRetries, p.Retries)
+	}
 	if p.NoDelayRetries > 10 {
 		warn("%d retries without any delay: they are over before anything can have changed", p.NoDelayRetries)
 	}

@@ -42,11 +42,15 @@ type Policy struct {
 	MaxDelay time.Duration
 	// Retries is the number of retries in all four phases together. The first
 	// attempt does not count.
-	// If zero, nothing is retried.
+	// If zero, nothing is retried. The func [Retries] returns a policy with so many
+	// and with delays: a Policy that has Retries alone is refused, as all of them
+	// would be made at once.
 	Retries int
-	// NoDelayRetries is how many of Retries are in the immediate phase.
+	// NoDelayRetries is how many of Retries are in the immediate phase. Retries
+	// may be fewer: it ends the phase.
 	NoDelayRetries int
-	// MinDelayRetries is how many of Retries are in the pre-backoff phase.
+	// MinDelayRetries is how many of Retries are in the pre-backoff phase. Retries
+	// may end it, too.
 	MinDelayRetries int
 	// MaxDelayRetries is how many of Retries are in the post-backoff phase. The
 	// retries in none of these three phases are the backoff phase.

@@ -203,7 +203,6 @@ policy: MaxDelay 2.5s: must be between 1.5s and 1h0m0s, from the minimum delay u
 	p = policy.Policy{MinDelay: 3, MaxDelay: 2, Retries: 5, NoDelayRetries: 3, MinDelayRetries: 3, MaxDelayRetries: 1}
 	want = strings.TrimSpace(`
 policy: MaxDelay 2ns: must be at least 3ns, from the minimum delay up
-policy: MinDelayRetries 3: must be between 0 and 2, what is left of the retries
 policy: MaxDelayRetries 1: must be between 0 and 0, what is left of the retries`)
 	if err := p.Validate(); err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

@@ -71,16 +71,24 @@ func QLDB() Policy {
 	return Policy{MinDelay: 20 * time.Millisecond, MaxDelay: 5 * time.Second, Backoff: Doubling, Retries: 4}
 }
 
-// Default is the policy of errand for jobs: 1 retry at once, 2 after 1 s, 12
-// that double from 1 s to 2,048 s, 12 after 1 h; 27 retries in 47,297 s, which
+// Default is the policy of errand for jobs: 1 retry at once, 2 after 1 s, 24 that
+// double from 1 s to 2,048 s and are capped at 1 h; 27 retries in 47,297 s, which
 // is 13.1 h. Equal jitter shortens each delay by up to a half, so that a job is dead
 // 6.6 h to 13.1 h after its first failure, mostly after about 10 h. The policy bridges
-// a restart, a deployment and an outage of 6 hours.
+// a restart, a deployment and an outage of 6 hours. With fewer Retries it has the first
+// of these delays.
 func Default() Policy {
 	return Policy{
 		MinDelay: time.Second, MaxDelay: time.Hour, Backoff: Doubling,
-		Retries: 27, NoDelayRetries: 1, MinDelayRetries: 2, MaxDelayRetries: 12,
+		Retries: 27, NoDelayRetries: 1, MinDelayRetries: 2,
 	}
+}
+
+// Retries is for who counts retries and does not think about delays: n of them, which
+// double from 15 s and are capped at 1 h, with equal jitter. 5 take 4 to 8 min, 10 take
+// 1.6 to 3.2 h.
+func Retries(n int) Policy {
+	return Policy{MinDelay: 15 * time.Second, MaxDelay: time.Hour, Backoff: Doubling, Retries: n}
 }
 
 // Webhook is for deliveries to endpoints of others over HTTP: 13 retries that double from

@@ -1,6 +1,10 @@
 package policy_test
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +36,7 @@ func TestPresets_Figures(t *testing.T) {
 		{"Exponential100ms", policy.Exponential100ms(0, time.Minute), [4]int{}, 0},
 		{"Exponential100ms", policy.Exponential100ms(3, time.Millisecond), [4]int{1, 0, 2, 0}, 2 * time.Millisecond},
 		{"QLDB", policy.QLDB(), [4]int{0, 0, 4, 0}, 300 * time.Millisecond},
-		{"Default", policy.Default(), [4]int{1, 2, 12, 12}, 47_297 * time.Second},
+		{"Default", policy.Default(), [4]int{1, 2, 24, 0}, 47_297 * time.Second},
 		{"Webhook", policy.Webhook(), [4]int{0, 0, 13, 8}, 271_355 * time.Second},
 		{"Forever", policy.Forever(h), [4]int{1, 2, 12, 999_985}, 999_985*h + 4097*time.Second},
 		{"Forever", policy.Forever(time.Millisecond), [4]int{1, 2, 1, 999_996}, 999_999 * time.Millisecond},
@@ -64,6 +68,57 @@ func TestPresets_Delays(t *testing.T) {
 			if _, got, ok := test.p.Next(retry); !ok || got != want {
 				t.Errorf("%+v: delay %d is %v %v, want %v", test.p, retry, got, ok, want)
 			}
+		}
+	}
+}
+
+// Retries alone is refused, as it is no policy; with fewer of them, Default has its first delays.
+func TestRetries(t *testing.T) {
+	for n := range 28 {
+		few := policy.Default()
+		few.Retries = n
+		if err := few.Validate(); err != nil {
+			t.Fatal(n, err)
+		}
+		if got, want := fmt.Sprint(delays(few)), fmt.Sprint(delays(policy.Default())[:n]); got != want {
+			t.Errorf("%d retries: %s, want %s", n, got, want)
+		}
+		if got := counts(few); got[0]+got[1]+got[2]+got[3] != n || few.Total() > policy.Default().Total() {
+			t.Errorf("%d retries: %v in %v", n, got, few.Total())
+		}
+		if err := policy.Retries(n).Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	five := policy.Retries(5)
+	if got := fmt.Sprint(delays(five), five.ShortestTotal(), five.Total()); got != "[15s 30s 1m0s 2m0s 4m0s] 3m52.5s 7m45s" {
+		t.Error(got)
+	}
+	hasty := policy.Policy{Retries: 5, NoDelayRetries: 2}
+	want := "MaxDelay 0s: must be above 0, or 5 retries are made at once: policy.Retries(5) has delays that double from 15s; if none are meant, set NoDelayRetries to 5"
+	ran := false
+	for name, err := range map[string]error{
+		"Validate": hasty.Validate(),
+		"Document": policy.Document{ThrottledRetry: &hasty}.Validate(),
+		"Do":       policy.Do(t.Context(), hasty, func(context.Context) error { ran = true; return nil }),
+		"Retrier":  (&policy.Retrier{Policy: five, ThrottledPolicy: &hasty}).Do(t.Context(), func(context.Context) error { ran = true; return nil }),
+	} {
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if ran {
+		t.Error("an attempt was made")
+	}
+	const section = `{"minDelayTarget":0,"maxDelayTarget":0,"numRetries":5,"numNoDelayRetries":2}`
+	for _, text := range []string{section, `{"healthyRetryPolicy":` + section + `}`, `{"http":{"defaultHealthyRetryPolicy":` + section + `}}`} {
+		_, err := policy.Parse([]byte(text), policy.ProfileQueue)
+		if err == nil || !strings.HasSuffix(err.Error(), "maxDelayTarget "+strings.TrimPrefix(strings.Replace(want, "0s", "0", 1), "MaxDelay ")) {
+			t.Errorf("%s: %v", text, err)
+		}
+		var old policy.Topic // as a row of an older build
+		if err := json.Unmarshal([]byte(text), &old); err != nil || *old.Retry != hasty {
+			t.Errorf("%s: %+v, %v", text, old, err)
 		}
 	}
 }

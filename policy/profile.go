@@ -74,7 +74,11 @@ func (p Policy) Validate() error { return ProfileQueue.Validate(p) }
 // profile.
 func (p Profile) Validate(pol Policy) error {
 	var faults []*Fault
-	for _, v := range p.limits().check(pol, textGo) {
+	all := p.limits().check(pol, textGo)
+	if len(all) == 0 {
+		all = pol.checkHaste()
+	}
+	for _, v := range all {
 		faults = append(faults, &Fault{Path: v.field.goName(), Value: v.field.text(pol, textGo), Want: v.want})
 	}
 	return join(faults)
@@ -195,6 +199,18 @@ func (l limits) check(p Policy, dur text) []violation {
 	return all
 }
 
+// checkHaste returns what is wrong with a policy within its limits that has retries
+// which were hardly meant to be made without delay. Older builds took it, so rows that are
+// read back may have it.
+func (p Policy) checkHaste() []violation {
+	if p.Retries <= p.NoDelayRetries || p.MaxDelay > 0 {
+		return nil
+	}
+	return []violation{{fieldMaxDelay, fmt.Sprintf(
+		"must be above 0, or %d retries are made at once: policy.Retries(%d) has delays that double from 15s; if none are meant, set NoDelayRetries to %d",
+		p.Retries, p.Retries, p.Retries)}}
+}
+
 func (l limits) checkCounts(p Policy) []violation {
 	var all []violation
 	left, note := p.Retries, ", what is left of the retries"
@@ -203,12 +219,15 @@ func (l limits) checkCounts(p Policy) []violation {
 		left, note = l.retries, ""
 	}
 	for f := fieldNoDelay; f <= fieldPostBackoff; f++ {
-		n := *f.count(&p)
-		if n < 0 || n > left {
-			all = append(all, violation{f, between("0", strconv.Itoa(left)) + note})
+		most, why := left, note
+		if l.queue && f != fieldPostBackoff { // Retries ends the phase
+			most, why = l.retries, ""
+		}
+		if n := *f.count(&p); n < 0 || n > most {
+			all = append(all, violation{f, between("0", strconv.Itoa(most)) + why})
 		}
 		if note != "" {
-			left -= min(max(0, n), left)
+			left -= min(max(0, *f.count(&p)), left)
 		}
 	}
 	return all

@@ -10,6 +10,7 @@ import (
 // reader reads a document and collects what is wrong with it.
 type reader struct {
 	profile Profile
+	stored  bool // perhaps by an older build, see [Policy.checkHaste]
 	faults  []*Fault
 }
 
@@ -79,9 +80,12 @@ func member(path, name string) string {
 
 // parse reads a document with the method of reader that knows its form.
 func parse[T any](data []byte, p Profile, form func(r *reader, path string, raw []byte) T) (doc T, err error) {
-	r := reader{profile: p}
+	return read(&reader{profile: p}, data, form)
+}
+
+func read[T any](r *reader, data []byte, form func(r *reader, path string, raw []byte) T) (doc T, err error) {
 	if r.valid(data) {
-		doc = form(&r, "", data)
+		doc = form(r, "", data)
 	}
 	if err = join(r.faults); err != nil {
 		doc = *new(T)
@@ -89,12 +93,12 @@ func parse[T any](data []byte, p Profile, form func(r *reader, path string, raw 
 	return doc, err
 }
 
-// unmarshal is what UnmarshalJSON does for a type with such a parser.
-func unmarshal[T any](data []byte, to *T, parse func([]byte, Profile) (T, error)) error {
+// unmarshal is what UnmarshalJSON does for a type with such a method of reader.
+func unmarshal[T any](data []byte, to *T, form func(r *reader, path string, raw []byte) T) error {
 	if string(data) == "null" {
 		return nil
 	}
-	doc, err := parse(data, ProfileQueue)
+	doc, err := read(&reader{profile: ProfileQueue, stored: true}, data, form)
 	if err == nil {
 		*to = doc
 	}

@@ -48,11 +48,11 @@ func (p Policy) All() iter.Seq[Step] {
 func (p Policy) Count(phase Phase) int {
 	switch phase {
 	case PhaseImmediate:
-		return p.NoDelayRetries
+		return min(p.NoDelayRetries, p.Retries)
 	case PhasePreBackoff:
-		return p.MinDelayRetries
+		return min(p.MinDelayRetries, p.Retries-p.Count(PhaseImmediate))
 	case PhaseBackoff:
-		return p.backoffRetries()
+		return max(p.backoffRetries(), 0)
 	case PhasePostBackoff:
 		return p.MaxDelayRetries
 	default:
@@ -104,8 +104,8 @@ func (p Policy) ShortestTotal() time.Duration {
 
 // sum returns the sum of what of makes of each nominal delay.
 func (p Policy) sum(of func(time.Duration) time.Duration) time.Duration {
-	sum := times(of(p.MinDelay), min(p.MinDelayRetries, p.Retries))
-	for k, n := 0, p.backoffRetries(); k < n; k++ {
+	sum := times(of(p.MinDelay), p.Count(PhasePreBackoff))
+	for k, n := 0, p.Count(PhaseBackoff); k < n; k++ {
 		sum = plus(sum, of(p.Backoff.delay(p.MinDelay, p.MaxDelay, k, n)))
 	}
 	return plus(sum, times(of(p.MaxDelay), min(p.MaxDelayRetries, p.Retries)))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ var presets = []struct {
 	policy      policy.Policy
 }{
 	{"default", "jobs of errand", policy.Default()},
+	{"retries-5", "retries that double from 15 s; here 5, any number of them is retries-N", policy.Retries(5)},
 	{"sns-managed", "SNS to endpoints managed by AWS: Lambda, SQS, Firehose", policy.SNSManaged()},
 	{"sns-customer", "SNS to SMTP, SMS and mobile push; to Firehose when throttled", policy.SNSCustomer()},
 	{"sns-http", "SNS to HTTP/S endpoints", policy.SNSHTTP()},
@@ -51,6 +53,10 @@ func readTopicDelivery(in io.Reader, arg string, profile policy.Profile) (policy
 		if p.name == arg {
 			return policy.Topic{Document: policy.Document{Retry: &p.policy}}, nil
 		}
+	}
+	if n, err := strconv.Atoi(strings.TrimPrefix(arg, "retries-")); err == nil && strings.HasPrefix(arg, "retries-") {
+		p := policy.Retries(n)
+		return policy.Topic{Document: policy.Document{Retry: &p}}, p.Validate()
 	}
 	d, err := readTopicDocument(in, arg, profile)
 	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(arg, `./\`) {

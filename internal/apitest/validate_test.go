@@ -125,9 +125,9 @@ func TestPolicy_AllFormsAreValidated(t *testing.T) {
 		errand.HandlerOptions{Policy: bad, Rules: policy.Rules{policy.ByMark, nil}})
 }
 
-//errand:shows doubtful policies | | a policy that is valid but probably a mistake, such as five retries without a delay, is logged when the queue is opened or the handler registered
+//errand:shows doubtful policies | | a policy that is valid but probably a mistake, such as five retries at once, is logged when the queue is opened or the handler registered
 func TestPolicy_DoubtsAreLogged(t *testing.T) {
-	hasty := policy.Policy{Retries: 5}
+	hasty := policy.Policy{Retries: 5, NoDelayRetries: 5}
 	handle := func(q *errand.Queue, o ...errand.HandlerOptions) {
 		errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[note]) error { return nil }, o...)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/errandq/errand/policy"
@@ -49,17 +50,22 @@ func ownPolicy(job *storage.Leased) (policy.Document, error) {
 	if job.Policy == nil {
 		return policy.Document{}, nil
 	}
-	own, err := policy.Parse(job.Policy, policy.ProfileQueue)
+	var own policy.Topic
+	err := json.Unmarshal(job.Policy, &own)
 	return own.Document, err
 }
 
 // effective is policyOf while a failure is handled: it logs a stored policy that
-// does not decode.
+// does not decode, or with the first failure of the job one that [policy.Policy.Validate]
+// refuses.
 func (c *Config) effective(job *storage.Leased) policy.Document {
 	d, err := c.policyOf(job)
 	if err != nil {
 		c.Logger.Error("errand: policy of a job does not decode, using that of its kind or queue",
 			"job", job.ID.String(), "kind", job.Kind, "error", err)
+	} else if job.Policy != nil && job.Retry == 0 && d.Retry.Validate() != nil {
+		c.Logger.Warn("errand: a job has a policy of an older build that would be refused now, and keeps it",
+			"job", job.ID.String(), "kind", job.Kind, "policy", d.Retry.Validate())
 	}
 	return d
 }

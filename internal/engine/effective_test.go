@@ -19,9 +19,9 @@ func document(n int, sections string) (d policy.Document) {
 	for _, s := range sections {
 		switch s {
 		case 'r':
-			d.Retry = &policy.Policy{Retries: n}
+			d.Retry = &policy.Policy{Retries: n, NoDelayRetries: n}
 		case 'l':
-			d.ThrottledRetry = &policy.Policy{Retries: 10 * n}
+			d.ThrottledRetry = &policy.Policy{Retries: 10 * n, NoDelayRetries: 10 * n}
 		case 't':
 			d.Throttle = &policy.Throttle{MaxReceivesPerSecond: n}
 		case 'q':
@@ -60,7 +60,7 @@ func TestPolicyOf_SectionBySection(t *testing.T) {
 		bad  bool
 	}{
 		{"its own", storage.Leased{Policy: own(document(1, "rltq")), Kind: "k", Queue: "q"}, document(1, "rltq"), false},
-		{"a retry section of its own, as old rows have", storage.Leased{Policy: own(policy.Policy{Retries: 1}), Kind: "k", Queue: "q"},
+		{"a retry section of its own, as old rows have", storage.Leased{Policy: own(policy.Policy{Retries: 1, NoDelayRetries: 1}), Kind: "k", Queue: "q"},
 			join(document(1, "r"), document(2, "q"), document(3, "t")), false},
 		{"one section of its own", storage.Leased{Policy: own(document(1, "q")), Kind: "k", Queue: "q"},
 			join(document(1, "q"), document(2, "r"), document(3, "t")), false},
