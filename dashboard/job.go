@@ -129,10 +129,10 @@ const mostNext = 4
 
 // setBehind sets what waits behind a job, if it is dead.
 func (x *request) setBehind(d *jobData) error {
-	if d.State != errand.Dead || d.JobInfo.Group == "" {
+	if d.State != errand.Dead || d.Group == "" {
 		return nil
 	}
-	b, err := x.behind(d.Queue, d.JobInfo.Group)
+	b, err := x.behind(d.Queue, d.Group)
 	if errors.Is(err, errand.ErrNotFound) || err == nil && (b == nil || b.Head.ID != d.ID) { // it has moved on
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 
 const wantHaste = "must be above 0, or 5 retries are made at once: policy.Retries(5) has delays that double from 15s; if none are meant, set NoDelayRetries to 5"
 
-//errand:shows retries without delays | a policy that has retries and no delays is refused wherever one is set, with what to write | a policy of an older build in a row keeps its retries
+//errand:shows retries without delays | | a policy that has retries and no delays is refused wherever one is set, with what to write; one of an older build in a row keeps its retries
 func TestPolicy_Haste(t *testing.T) {
 	hasty := policy.Policy{Retries: 5}
 	document := policy.Document{Retry: &hasty}
@@ -61,7 +61,6 @@ func TestPolicy_HasteOfOldRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer q.Close()
 	e, err := q.Enqueue(t.Context(), note{}, &errand.JobOptions{Policy: policy.Policy{Retries: 5, NoDelayRetries: 5}})
 	if err != nil {
 		t.Fatal(err)
@@ -96,6 +95,9 @@ func TestPolicy_HasteOfOldRow(t *testing.T) {
 	j, err := q.Job(t.Context(), e.ID)
 	if err != nil || j.State != errand.Dead || j.Attempt != 6 || j.Policy == nil || *j.Policy.Retry != (policy.Policy{Retries: 5}) {
 		t.Errorf("%+v, %v", j, err)
+	}
+	if err := q.Close(); err != nil { // and the log is written
+		t.Error(err)
 	}
 	if n := strings.Count(log.String(), "policy of an older build"); n != 1 || !strings.Contains(log.String(), "policy.Retries(5)") {
 		t.Errorf("%d warnings in %s", n, &log)

@@ -65,7 +65,7 @@ func (c *Config) effective(job *storage.Leased) policy.Document {
 			"job", job.ID.String(), "kind", job.Kind, "error", err)
 	} else if job.Policy != nil && job.Retry == 0 && d.Retry.Validate() != nil {
 		c.Logger.Warn("errand: a job has a policy of an older build that would be refused now, and keeps it",
-			"job", job.ID.String(), "kind", job.Kind, "policy", d.Retry.Validate())
+			"job", job.ID.String(), "kind", job.Kind, "error", d.Retry.Validate())
 	}
 	return d
 }
