@@ -331,8 +331,10 @@ func (x *request) do(ctx context.Context, name string, p *plan, out *outcome) (e
 // unsaid leaves out of what is kept the text of an error that jobs were chosen by: it is for the role
 // admin, and the others would see it.
 func (x *request) unsaid(text string) string {
-	if e := visible(x.PostForm.Get("error")); e != "" {
-		return strings.ReplaceAll(text, e, "…")
+	for _, name := range []string{"error", "of-error"} { // see changeForm
+		if e := x.PostForm.Get(name); e != "" {
+			text = strings.NewReplacer(errorContains+" “"+e+"”", errorContains+" “…”", errorContains+" “"+visible(e)+"”", errorContains+" “…”").Replace(text)
+		}
 	}
 	return text
 }

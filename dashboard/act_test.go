@@ -480,7 +480,13 @@ func die(t *testing.T, q *errand.Queue, group string) errand.ID {
 		over.Store(true)
 		return errand.Permanent(errors.New("too"))
 	})
-	kit.WorkUntil(q, w, over.Load)
+	kit.WorkUntil(q, w, func() bool { // another job may have ended meanwhile: what a stop cuts off does not die
+		if !over.Load() {
+			return false
+		}
+		j, err := q.Job(t.Context(), id)
+		return err != nil || j.State == errand.Dead
+	})
 	return id
 }
 
@@ -528,5 +534,21 @@ func TestAct_cause(t *testing.T) {
 	says(t, text, "No job is dead of a cause 99999.")
 	if strings.Contains(text, "Dead letters of cause") {
 		t.Error(text)
+	}
+}
+
+// The audit says to nobody by what text of an error jobs were chosen, which is for the role admin.
+func TestAudit_errorFilter(t *testing.T) {
+	q := open(t)
+	h := admin(q)
+	add(t, q, letter{"x", ""}, &errand.JobOptions{Group: "g"})
+	j, err := q.Job(t.Context(), die(t, q, "g"))
+	if err != nil || j.Error == "" {
+		t.Fatal(j.Error, err)
+	}
+	confirm(t, h, asks(t, h, url.Values{"do": {"redrive"}, "state": {"dead"}, "error": {j.Error[:1]}}))
+	all, err := q.Audit(t.Context())
+	if err != nil || len(all) != 1 || !strings.Contains(all[0].What, "whose error contains “…”") || strings.Count(all[0].What, "…") != 1 {
+		t.Error(all, err)
 	}
 }

@@ -1,6 +1,9 @@
 package dashboard
 
 import (
+	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,5 +36,18 @@ func TestDay(t *testing.T) {
 	}
 	if got := day(errand.Cause{}, from); got != nil {
 		t.Errorf("a cause that was not counted has a line: %+v", got)
+	}
+}
+
+// The text of an error that a form has kept is left out of what is said, too.
+func TestUnsaid(t *testing.T) {
+	const said, want = `all jobs whose error contains “e\u202e”, of kind e?`, `all jobs whose error contains “…”, of kind e?`
+	for _, name := range []string{"error", "of-error"} {
+		x := &request{Request: &http.Request{PostForm: url.Values{name: {"e\u202e"}}}}
+		for _, text := range []string{said, visible(said)} {
+			if got := x.unsaid(strings.ReplaceAll(text, `\u202e`, "\u202e")); got != want {
+				t.Errorf("%s: %q", name, got)
+			}
+		}
 	}
 }

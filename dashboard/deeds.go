@@ -254,6 +254,9 @@ func (w which) n(n int64) string {
 	return count(n) + " " + w.jobs("jobs")
 }
 
+// errorContains stands before the text of an error in what jobs were chosen by.
+const errorContains = "whose error contains"
+
 // filterText says in words what a filter selects; empty: all.
 func filterText(in *errand.JobFilter) which {
 	var all []string
@@ -279,7 +282,7 @@ func filterText(in *errand.JobFilter) which {
 		add("of cause", strconv.FormatInt(in.Cause, 10))
 	}
 	if in.Error != "" {
-		add("whose error contains", "“"+in.Error+"”")
+		add(errorContains, "“"+in.Error+"”")
 	}
 	at("enqueued from", in.CreatedFrom)
 	at("enqueued before", in.CreatedBefore)

@@ -342,7 +342,11 @@ func (s *looks) rest(ctx context.Context, l *look, changed bool) (err error) {
 		if err != nil {
 			return err
 		}
-		copy(l.causes, shown)
+		for i := range l.causes {
+			if at := slices.IndexFunc(shown, func(c errand.Cause) bool { return c.ID == l.causes[i].ID }); at >= 0 {
+				l.causes[i].Hours = shown[at].Hours
+			}
+		}
 		l.causesOf = of
 	}
 	if changed || first || l.longestOf != l.version {

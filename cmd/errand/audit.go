@@ -31,8 +31,8 @@ func audited(cmd *cobra.Command, args []string) error {
 	}
 	e := queue.AuditEntry{Do: do, By: userName()}
 	what := slices.Clone(args[1:])
-	if do == "webhooks add" {
-		what = nil // a URL, which may have a secret
+	if do == "webhooks add" || do == "jobs release-key" {
+		what = nil // a URL, which may have a secret, or a key, by which args may be guessed
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch {
@@ -41,7 +41,7 @@ func audited(cmd *cobra.Command, args []string) error {
 		case f.Name == "note":
 			e.Note = f.Value.String()
 		case f.Name == "json" || f.Name == "yes":
-		case slices.Contains(shownFlags, f.Name):
+		case slices.Contains(shownFlags, f.Name) && do != "webhooks disable": // whose reason is any text
 			what = append(what, "--"+f.Name+" "+f.Value.String())
 		default:
 			what = append(what, "--"+f.Name)

@@ -31,11 +31,13 @@ func TestAudit(t *testing.T) {
 	do("jobs", "edit", db, id, "--args", `{"pin":4711}`, "--yes")
 	do("jobs", "cancel", db, id)
 	do("jobs", "ls", db)
+	do("jobs", "enqueue", db, "--kind", "send", "--queue", "mail", "--args", "{}", "--unique", "secret-key")
+	do("jobs", "release-key", db, "--kind", "send", "secret-key")
 	t.Setenv("SUDO_USER", "eve")
 	do("jobs", "rm", db, "--state", "cancelled", "--error", "secret", "--yes")
 	out := do("audit", db)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	want := []string{"jobs rm", "jobs cancel", "jobs edit", "queues release", "queues hold"}
+	want := []string{"jobs rm", "jobs release-key", "jobs cancel", "jobs edit", "queues release", "queues hold"}
 	if out := do("audit", db, "--json"); !strings.Contains(out, `"note": "ticket 4711"`) {
 		t.Errorf("JSON: %s", out)
 	}
