@@ -139,15 +139,15 @@ func day(c errand.Cause, now time.Time) *spark {
 		}
 	}
 	peak := highest(points)
-	f := &spark{Class: "dead", Text: "at most " + count(int(peak.y))}
+	f := &spark{Class: "dead", Text: count(int(peak.y))}
 	if peak.y == 0 {
-		f.Text = "none in the last day"
+		f.Text = "none"
 		return f
 	}
 	if int(peak.y) >= h.Most {
 		f.Text += " or more"
 	}
-	f.Text += " an hour, at " + moment(s, peak.at)
+	f.Text += " at " + moment(s, peak.at)
 	f.Line, f.Area = lineOf(s, points, end, peak.y*1.15)
 	return f
 }

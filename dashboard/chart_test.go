@@ -22,12 +22,12 @@ func TestDay(t *testing.T) {
 		most       int
 		want, line string // the highest number; the first point
 	}{
-		{23, 200, "at most 7 an hour, at 02:00", "2.1,100 "},
-		{23, 7, "at most 7 or more an hour, at 02:00", "2.1,100 "},
-		{25, 200, "at most 7 an hour, at 02:00", "2.1,13 "},
-		{26, 200, "at most 3 an hour, at 22:00", "2.1,100 "},
-		{46, 200, "none in the last day", ""},
-		{100, 200, "none in the last day", ""},
+		{23, 200, "7 at 02:00", "2.1,100 "},
+		{23, 7, "7 or more at 02:00", "2.1,100 "},
+		{25, 200, "7 at 02:00", "2.1,13 "},
+		{26, 200, "3 at 22:00", "2.1,100 "},
+		{46, 200, "none", ""},
+		{100, 200, "none", ""},
 	} {
 		got := day(errand.Cause{Hours: &storage.CauseHours{From: from, Died: died, Most: c.most}}, at(c.now))
 		if got.Text != c.want || len(got.Line) < len(c.line) || got.Line[:len(c.line)] != c.line {
