@@ -221,7 +221,7 @@ func TestEnter(t *testing.T) {
 	s.fill()
 	b := newTab(t)
 	b.open(s.dashboard(dashboard.Operator) + "lane?kind=payment")
-	b.follow("the button that is asked back", button("Redrive the dead"))
+	b.follow("the button that is asked back", button("Redrive 3 dead"))
 	if name := js[string](b, `document.activeElement.textContent`); name != "Leave them dead" {
 		t.Errorf("%q has the focus", name)
 	}

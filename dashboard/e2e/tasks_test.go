@@ -25,7 +25,7 @@ func TestTasks(t *testing.T) {
 	}{
 		{"why does this job not run", func(b *tab) {
 			b.follow("the lane that is held", link("mail · order"))
-			b.follow("those that are ready", `[...document.querySelectorAll("main dt")].find(d => d.textContent === "Ready").nextElementSibling.querySelector("a")`)
+			b.follow("those that are ready", `document.querySelector(".tile.ready dd a")`)
 			b.follow("the job", link(last(s.jobs["held"])))
 			b.says("Why it does not run", "audit", reversed)
 		}},
@@ -53,11 +53,11 @@ func TestTasks(t *testing.T) {
 			b.follow("the endpoints", link("Endpoints"))
 			b.follow("the endpoint", link("ada"))
 			b.says("Sent")
-			b.follow("the last delivery", `[...document.querySelectorAll("main a")].find(a => /^[0-9a-f]{8}-/.test(a.textContent.trim()))`)
+			b.follow("the last delivery", `[...document.querySelectorAll("main a")].find(a => /^[0-9a-f]{8}$/.test(a.textContent.trim()))`)
 			b.says("done", "170", reversed)
 		}},
 		{"redrive these and stop half-way", func(b *tab) {
-			b.follow("the button of the cause", `document.querySelector("[aria-labelledby='causes'] form.do button")`)
+			b.follow("the button of the cause", `document.querySelector("[aria-label='What kills most'] form.do button")`)
 			b.asks("1,000 jobs")
 			js[string](b, `document.querySelector("input[name=rate]").value = "20"`)
 			b.follow("the button that confirms", button("Redrive"))

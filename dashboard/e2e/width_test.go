@@ -108,7 +108,7 @@ func (s *shop) crowd() {
 		s.check(err)
 	}
 	s.check(s.hooks.Disable(ctx, longest("disabled", 64), longest("reason", 255)))
-	_, err = s.topics.Declare(ctx, topic.Topic{Name: name, Keep: time.Hour, Policy: &policy.Topic{Document: policy.Document{Retry: &policy.Policy{Retries: 100}}}})
+	_, err = s.topics.Declare(ctx, topic.Topic{Name: name, Keep: time.Hour, Policy: &policy.Topic{Document: policy.Document{Retry: &policy.Policy{Retries: 100, NoDelayRetries: 100}}}})
 	s.check(err)
 	_, err = s.topics.Subscribe(ctx, topic.Subscription{ID: longest("to", 50), Topic: name, Endpoint: endpoint, FilterScope: filter.Body,
 		Filter: json.RawMessage(`{"note":[{"exists":true},"` + longest("filter", 900) + `"]}`)})
