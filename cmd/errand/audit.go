@@ -23,7 +23,7 @@ var byHand = []string{
 // shownFlags are those whose values an entry has. Others may be args, secrets, or texts of errors.
 var shownFlags = strings.Fields("queue kind group state reason cause tag parent rate for until since priority delay at all older-than")
 
-// audited gives a verb a context by which it leaves an entry of who did what.
+// audited sets the context of a verb that is in byHand, so that the store keeps an entry with who ran it and on what.
 func audited(cmd *cobra.Command, args []string) error {
 	do := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 	if !slices.Contains(byHand, do) || len(args) == 0 {

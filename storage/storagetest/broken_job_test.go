@@ -418,7 +418,7 @@ func jobLists(f func(f *storage.Filter, after *string), g func(f storage.Filter,
 	}
 }
 
-// editing gives other args to jobs that a redrive with an edit has left as they are.
+// editing is a broken store: its Redrive with an Edit also changes the args of jobs that it does not redrive.
 func editing(left func(*storage.Step) []storage.ID) func(*Memory, *storage.Selection, *storage.Step) {
 	return func(m *Memory, sel *storage.Selection, step *storage.Step) {
 		for _, id := range left(step) {
