@@ -16,7 +16,8 @@ import (
 )
 
 // trips counts round trips of all connections: the answers that end with the server's
-// message that it is ready for the next request.
+// message that it is ready for the next request. What asks for nothing is not counted: the
+// pool does so before it hands out a connection that nobody has used for a second.
 type trips struct {
 	mu sync.Mutex
 	n  int
@@ -43,7 +44,8 @@ type counted struct {
 	net.Conn
 	trips *trips
 	head  []byte
-	left  int // of the message under way
+	left  int  // of the message under way
+	empty bool // the answer under way is to an empty request
 }
 
 func (c *counted) Read(p []byte) (int, error) {
@@ -57,10 +59,16 @@ func (c *counted) Read(p []byte) (int, error) {
 		if len(c.head) < 5 {
 			continue
 		}
-		if c.head[0] == 'Z' {
-			c.trips.mu.Lock()
-			c.trips.n++
-			c.trips.mu.Unlock()
+		switch c.head[0] {
+		case 'I':
+			c.empty = true
+		case 'Z':
+			if !c.empty {
+				c.trips.mu.Lock()
+				c.trips.n++
+				c.trips.mu.Unlock()
+			}
+			c.empty = false
 		}
 		c.left = int(binary.BigEndian.Uint32(c.head[1:])) - 4
 		c.head = c.head[:0]
