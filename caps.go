@@ -49,8 +49,8 @@ type CapUse struct {
 	Bytes int64 `json:"bytes"`
 	// Evicted is how many were deleted to make room, ever.
 	Evicted int64 `json:"evicted,omitempty"`
-	// Dead is how many dead letters there are, and DeadEvicted how many were deleted, as
-	// there were too many, ever.
+	// Dead is the number of dead letters now, and DeadEvicted how many the cap has ever
+	// deleted.
 	Dead        int64 `json:"dead,omitempty"`
 	DeadEvicted int64 `json:"dead_evicted,omitempty"`
 }

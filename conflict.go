@@ -28,8 +28,8 @@ const (
 	Replace = storage.Replace
 	// Debounce is Replace, and puts off the waiting job.
 	Debounce = storage.Debounce
-	// After is Replace for a job that has not been attempted. A job that comes after the
-	// first attempt has begun waits behind the holder, also behind its retries.
+	// After replaces the waiting job as long as no attempt of it has begun. Otherwise the
+	// new job waits behind the holder, also behind the holder's retries.
 	After = storage.After
 	// Fail returns a [DuplicateError], and adds nothing.
 	Fail = storage.Fail
