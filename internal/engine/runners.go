@@ -29,7 +29,8 @@ type runners struct {
 
 	// A stop begins with the end of either, or when the loop says so.
 	told, stop <-chan struct{}
-	// excused: handlers are not to blame for the death of the process.
+	// excused is true once a shutdown has begun: if the process dies then, no attempt
+	// counts as crashed.
 	excused atomic.Bool
 	holds   holdChanges
 }
