@@ -230,7 +230,7 @@ type Job[A Args] struct {
 	Args     A
 	Headers  map[string]string // nil if there are none
 	Priority int
-	// Group is that of the options.
+	// Group is the group of the job, see [JobOptions].
 	Group string
 	// Attempt counts the runs of the handler, this one included. It is 1 in the
 	// first run.
