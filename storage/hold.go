@@ -89,7 +89,7 @@ type HoldState struct {
 	// Until is when the hold is over, or with Probe when the next job is let through;
 	// zero if it lasts until it is released.
 	Until time.Time `json:"until,omitzero"`
-	// For is that of the Hold, rounded up to whole microseconds.
+	// For is the For of the Hold, rounded up to whole microseconds.
 	For time.Duration `json:"-"`
 	// Probe is that of the Hold.
 	Probe bool `json:"probe,omitempty"`
