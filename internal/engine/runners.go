@@ -29,8 +29,7 @@ type runners struct {
 
 	// A stop begins with the end of either, or when the loop says so.
 	told, stop <-chan struct{}
-	// excused is true once a shutdown has begun: if the process dies then, no attempt
-	// counts as crashed.
+	// excused is true once a shutdown has begun: no death of the process is then a crash of a job.
 	excused atomic.Bool
 	holds   holdChanges
 }
