@@ -25,8 +25,8 @@ type BatchOptions struct {
 	// Min is how many jobs of one queue and kind must be ready, up to Max, before any
 	// of them is leased; it needs a Wait. If zero or 1, what is ready is leased at once.
 	Min int
-	// Wait is how long after the earliest of them is due the jobs are leased even if fewer
-	// than Min are ready; it needs a Min above 1.
+	// Wait limits Min: that long after the earliest job is due, the jobs are leased even if
+	// fewer than Min are ready. It needs a Min above 1.
 	Wait time.Duration
 	// ByGroup is true if a call has jobs of one group only. If the jobs of a group run one
 	// at a time, a call has the first and those blocked right behind it, in their order.

@@ -28,25 +28,25 @@ const (
 )
 
 // States returns the states of the jobs that a filter selects for the action, and nil for an
-// action that there is not. Jobs that JobFilter.IDs names may be in another one: see the call
-// that does the same at once.
+// action that there is not. Jobs that JobFilter.IDs names may be in another state: see the
+// call that does the same at once.
 func (a BulkAction) States() []State { return bulk.Action(a).States() }
 
 // Bulk is an order to change many jobs, see [Queue.StartBulk].
 type Bulk struct {
 	// Do is what is done to the jobs.
 	Do BulkAction
-	// Filter selects them, as that of the call which does the same at once. One without a
-	// condition must set All. It must not name the queue or the kind "errand.bulk", nor a
-	// job of that queue.
+	// Filter selects the jobs, as the filter of the call which does the same at once. A
+	// filter without a condition must set All. It must not name the queue or the kind
+	// "errand.bulk", nor a job of that queue.
 	Filter JobFilter
 	// Redrive is for BulkRedrive. If zero, each job goes to the queue it came from. Its Change
 	// has no Args if Set is not nil.
 	Redrive RedriveOptions
 	// Set is for BulkRedrive: values that are put into the args of each job before it is
-	// redriven, by the path of the field, such as "address.city". The args before are kept
-	// in the history, see [Failure]. A job whose args lack one of the fields stays dead. If
-	// nil, the args stay.
+	// redriven, by the path of the field, such as "address.city". The old args are kept in
+	// the history, see [Failure]. A job whose args lack one of the fields stays dead. If nil,
+	// the args stay.
 	Set map[string]json.RawMessage
 	// RunNow is for BulkRunNow.
 	RunNow RunNowOptions
@@ -55,7 +55,8 @@ type Bulk struct {
 	// Rate is how many jobs are taken in a second, at most 100,000. If zero, as many as the
 	// rest of the work leaves room for.
 	Rate int
-	// By is who asks for it, for people: up to 255 bytes of text. If zero, nobody is named.
+	// By is who asks for the change, for people: up to 255 bytes of text. If zero, nobody is
+	// named.
 	By string
 	// DryRun has StartBulk only count the jobs, and change nothing.
 	DryRun bool
@@ -67,7 +68,7 @@ type Bulk struct {
 
 // BulkInfo is what is known of a [Bulk] that was started.
 type BulkInfo struct {
-	// ID is that of the job by which errand does the work. It is zero after a dry run.
+	// ID is the ID of the job by which errand does the work. It is zero after a dry run.
 	ID    ID         `json:"id,omitzero"`
 	Do    BulkAction `json:"do"`
 	State State      `json:"state,omitempty"`
@@ -88,8 +89,8 @@ type BulkInfo struct {
 	More  bool  `json:"more,omitempty"`
 	// Sample are some of the jobs that a dry run has counted, at most ten.
 	Sample []ID `json:"sample,omitempty"`
-	// Paused is true if it waits for [Queue.Resume] of the queue "errand.bulk", or for the
-	// end of another hold of it.
+	// Paused is true if the bulk job waits for [Queue.Resume] of the queue "errand.bulk", or
+	// for the end of another hold of that queue.
 	Paused bool `json:"paused,omitempty"`
 	// Unserved is true if no worker runs that could do the work.
 	Unserved bool `json:"unserved,omitempty"`
@@ -109,21 +110,21 @@ const (
 )
 
 // StartBulk has errand change many jobs by a job of its own, in the queue and of the kind
-// "errand.bulk". Any worker that runs does that work, of whatever queues and whatever its
-// Concurrency, also one whose only queue is "errand.bulk". In the whole file one bulk job
-// runs at a time, in the order in which they were started. It goes on after a crash, and
-// after a stop of the worker.
+// "errand.bulk". Any worker that runs does that work, whatever its queues and its
+// Concurrency, also a worker whose only queue is "errand.bulk". In the whole file one bulk
+// job runs at a time, in the order in which they were started. A bulk job goes on after a
+// crash, and after a stop of the worker.
 //
-// It takes dead jobs that were dead when it began, so that what dies again is not redriven
-// twice, and other jobs that were enqueued before. Jobs that JobFilter.IDs names are taken as
-// they are then. Each step, of at most 500 jobs, is one transaction with the place that it has
-// reached: no crash has a job taken twice, and no number of crashes makes the bulk job dead.
-// Between the steps others write.
+// A bulk job takes dead letters that were dead when it began, so that a job that dies again
+// is not redriven twice, and other jobs that were enqueued before it began. Jobs that
+// JobFilter.IDs names are taken as they are then. Each step, of at most 500 jobs, is one
+// transaction with the place that it has reached: no crash has a job taken twice, and no
+// number of crashes makes the bulk job dead. Between the steps others write.
 //
-// [Queue.Cancel] ends it: no further step begins. What was done stays done. [Queue.Pause] of "errand.bulk" makes
-// all bulk jobs wait. They come in whatever caps are set, and no policy, middleware or
-// setting of an application applies to them. Filters and lists leave them out, unless
-// they name that queue or kind. [Queue.Bulks] lists them.
+// [Queue.Cancel] ends a bulk job: no further step begins. What was done stays done.
+// [Queue.Pause] of "errand.bulk" makes all bulk jobs wait. No cap, policy, middleware or
+// setting of an application applies to them. Filters and lists leave them out, unless they
+// name that queue or kind. [Queue.Bulks] lists them.
 //
 // StartBulk returns a [FieldError] for each fault of b, joined, and starts nothing then.
 func (q *Queue) StartBulk(ctx context.Context, b Bulk) (BulkInfo, error) {

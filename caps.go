@@ -34,7 +34,7 @@ const (
 type WhenDeadFull = storage.WhenDeadFull
 
 const (
-	// KeepDead keeps them. The log and [Queue.Health] warn.
+	// KeepDead keeps all dead letters. The log and [Queue.Health] warn.
 	KeepDead = storage.KeepDead
 	// EvictDead deletes dead letters, the earliest death first.
 	EvictDead = storage.EvictDead
@@ -43,14 +43,14 @@ const (
 // CapUse is how much the jobs that wait and the dead letters take of the caps of a queue, of
 // a kind or of the whole file.
 type CapUse struct {
-	// Jobs is how many wait, and Bytes what these count for, see [Settings].MaxBytes. Jobs
-	// that run count for neither.
+	// Jobs is how many jobs wait, and Bytes what these jobs count for, see
+	// [Settings].MaxBytes. Jobs that run count for neither.
 	Jobs  int64 `json:"jobs"`
 	Bytes int64 `json:"bytes"`
-	// Evicted is how many were deleted to make room, ever.
+	// Evicted is how many waiting jobs the cap has ever deleted to make room.
 	Evicted int64 `json:"evicted,omitempty"`
-	// Dead is how many dead letters there are, and DeadEvicted how many were deleted, as
-	// there were too many, ever.
+	// Dead is the number of dead letters now, and DeadEvicted how many the cap has ever
+	// deleted.
 	Dead        int64 `json:"dead,omitempty"`
 	DeadEvicted int64 `json:"dead_evicted,omitempty"`
 }

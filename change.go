@@ -20,17 +20,16 @@ type JobChange struct {
 	DueAt time.Time
 	// Delay is how long after now the jobs are due.
 	Delay time.Duration
-	// Priority is from -100 to 100. If nil, as it is.
+	// Priority is from -100 to 100. If nil, each job keeps its own.
 	Priority *int
 	// Queue is where the jobs wait from now on.
 	Queue string
-	// Policy takes the place of the jobs' own, see [JobOptions]. A document without
-	// sections leaves the jobs without a policy of their own. If nil, as it is.
+	// Policy takes the place of the jobs' own policies, see [JobOptions]. A document without
+	// sections leaves the jobs without a policy of their own. If nil, each job keeps its own.
 	Policy policy.Delivery
 	// Args replace those of the jobs that JobFilter.IDs names, and must be of their kind.
-	// [RawArgs] will do. The args before are kept in the history, see [Failure].
-	// Options.Middleware is not called: do first what it does to args. If nil, the args
-	// stay.
+	// [RawArgs] will do. The old args are kept in the history, see [Failure].
+	// Options.Middleware is not called: do first what it does to args. If nil, the args stay.
 	Args Args
 }
 

@@ -61,10 +61,10 @@ func (j *Job[A]) Resume(v any) (found bool, err error) {
 // shares its commit with the other calls of that moment.
 //
 // A checkpoint stays with the job through retries, snoozes, crashes, stops, holds and its
-// death, until the job is done, cancelled or expired, or its args are changed. A redrive keeps
-// it unless [RedriveOptions].FromStart is set. With a checkpoint that differs from the one
-// before, the crashes of the job count anew, up to 100 times: a job that gets on is none that
-// only brings its process down.
+// death, until the job is done, cancelled or expired, or its args are changed. A redrive
+// keeps it unless [RedriveOptions].FromStart is set. With a checkpoint that differs from the
+// one before, the crashes of the job count anew, up to 100 times: a job that makes progress
+// may crash more often.
 //
 // A handler whose context has ended, as its worker stops, can still call Checkpoint before it
 // returns, also with that context. A full disk keeps out new jobs before it keeps out

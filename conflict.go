@@ -28,8 +28,8 @@ const (
 	Replace = storage.Replace
 	// Debounce is Replace, and puts off the waiting job.
 	Debounce = storage.Debounce
-	// After is Replace for a job that has not been attempted. A job that comes after the
-	// first attempt has begun waits behind the holder, also behind its retries.
+	// After replaces the waiting job as long as no attempt of it has begun. Otherwise the
+	// new job waits behind the holder, also behind the holder's retries.
 	After = storage.After
 	// Fail returns a [DuplicateError], and adds nothing.
 	Fail = storage.Fail
@@ -50,7 +50,7 @@ type DuplicateError = storage.DuplicateError
 // [Blocked]. It starts when the leased job has ended, however often that is tried.
 // Further jobs change the blocked one.
 type OnConflict struct {
-	// Mode says what becomes of it. If zero, Keep.
+	// Mode says what becomes of the second job. If zero, Keep.
 	Mode ConflictMode
 	// Quiet is how long a job waits with Debounce, at least 100 ms. A job that is added or
 	// changed is due that long after now, or later if it was due later.
@@ -287,7 +287,7 @@ func merged(merge func(old, new Args) (Args, error), stored []byte, args Args) (
 // [Options].MaxArgs. Nothing was written, and the job that waits is as it was. The new args may
 // be fit by themselves: enqueue them as a job of their own, with another unique key.
 type MergeError struct {
-	// Kind and Key are those of the job that waits.
+	// Kind and Key are the kind and the unique key of the job that waits.
 	Kind, Key string
 	// Size is how many bytes of JSON the args are, and Max how many they can be.
 	Size, Max int

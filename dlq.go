@@ -39,15 +39,15 @@ type DeadLetters struct{ q *Queue }
 // DeadLetters returns the dead letters of the queue.
 func (q *Queue) DeadLetters() *DeadLetters { return &DeadLetters{q} }
 
-// Cause is what dead letters have in common: the queue and the kind in which they died,
-// the reason, and the text of their last error without what differs from job to job. In
-// Text a # stands for each number, hash, UUID or address, and … for what was quoted. N is
-// how many of them are dead, Last is when the last of them died, and Job is that.
-// [JobFilter].Cause takes the ID, which is given only once.
+// Cause is what dead letters have in common: the queue and the kind in which they died, the
+// reason, and the text of their last error without what differs from job to job. In Text a #
+// stands for each number, hash, UUID or address, and … for what was quoted. N is how many of
+// these letters are dead, Last is when the last of them died, and Job is the ID of that last
+// one. [JobFilter].Cause takes the ID, which is given only once.
 //
-// First is when the first job died of it, also if that job was redriven, purged or evicted
-// since: while one is dead of it, a cause does not become younger. Once none is, the cause is
-// gone. If its error comes again, that is another cause, with another ID and First.
+// First is when the first job died of the cause, even if that job was redriven, purged or
+// evicted since. Once no job is dead of a cause, the cause is gone. If the error comes again,
+// that is another cause, with another ID and First.
 //
 // Errors are counted as jobs die. A queue has at most 1,000 causes of one kind; all
 // further ones are counted as one for each reason, with the text "other".
@@ -59,9 +59,9 @@ type CauseOptions struct {
 	Lane Lane
 	// Limit is how many causes are returned at most, up to 10,000. If zero, 100.
 	Limit int
-	// Hours also counts when the dead letters died, in the current hour and the 23 before it, for
-	// the first 20 causes: see [Cause].Hours, which is nil of others. Of each hour at most 200
-	// are counted. If false, nothing is counted.
+	// Hours also counts when the dead letters died, in the current hour and the 23 before it,
+	// for the first 20 causes: see [Cause].Hours, which is nil for the other causes. At most
+	// 200 deaths of each hour are counted. If false, nothing is counted.
 	Hours bool
 }
 
@@ -111,8 +111,8 @@ type RedriveOptions struct {
 	// Queue is where the jobs go. If empty, each job goes to the queue it came
 	// from.
 	Queue string
-	// FromStart drops the checkpoints of the jobs, see [Job.Checkpoint]. If false, they go on
-	// where they had got to.
+	// FromStart drops the checkpoints of the jobs, see [Job.Checkpoint]. If false, the jobs
+	// go on where they had got to.
 	FromStart bool
 	// Change changes each job in the transaction that puts it back, as [Queue.Change] does. A
 	// job that stays dead is not changed. DueAt, Delay and Queue must be zero. If nil, the jobs
@@ -307,7 +307,7 @@ func traceOf(stored []byte) []byte {
 	return kept
 }
 
-// Import is [door.Import]. The look and the write are one transaction, so that two imports of the
+// Import is [door.Import]. It looks and writes in one transaction, so that two imports of the
 // same jobs at a time are as one after the other.
 func (t *topics) Import(ctx context.Context, jobs []NewJob, from []ID) (added []Enqueued, before []bool, err error) {
 	q := t.queue

@@ -27,7 +27,7 @@ var (
 	// ErrDropped is what [AfterEnqueue] tells if a job is not enqueued although no call has
 	// failed.
 	ErrDropped = errors.New("errand: job dropped")
-	// ErrNotFound: no job has this ID, no schedule this name (any more).
+	// ErrNotFound: no job has this ID, or no schedule has this name, or no longer.
 	ErrNotFound = storage.ErrNotFound
 	// ErrStale: what a write was based on has changed since it was read. Read it again.
 	ErrStale = storage.ErrStale
@@ -98,8 +98,8 @@ type FieldError struct {
 	Value any    // the value; for args and headers their size or type
 	Limit string // "must be between -100 and 100"
 	Err   error  // the error of another package about it, or nil
-	// Job is which job of a call with several it is about, counted from 1; zero if the call has
-	// one, or if it is about none.
+	// Job is the job of a call with several that the error is about, counted from 1. It is
+	// zero if the call has one job, or if the error is about none.
 	Job int
 
 	most int // of args that are too large how many bytes they can be; else 0

@@ -86,7 +86,7 @@ type EventFilter struct {
 	// Types are the types to select. If empty, all.
 	Types []EventType
 	// Queue and Kind select the events of one queue and of one kind. A lane without a queue
-	// matches any Queue, one without a kind any Kind. If empty, all.
+	// matches any Queue, and a lane without a kind any Kind. If empty, all.
 	Queue, Kind string
 	// ID selects the events of one job. If zero, all.
 	ID ID

@@ -21,9 +21,9 @@ const mostGroup = 1000
 type DeadHead = storage.DeadHead
 
 const (
-	// BlockDead keeps back those that were enqueued after it.
+	// BlockDead keeps back the jobs of the group that were enqueued after the dead one.
 	BlockDead = storage.BlockDead
-	// PassDead lets them pass.
+	// PassDead lets these jobs pass the dead one.
 	PassDead = storage.PassDead
 )
 
@@ -159,8 +159,8 @@ type GroupThrottle struct {
 	Starts int
 	// Per is the time for Starts. If zero, a second.
 	Per time.Duration
-	// Burst is how many may start at once after a rest, at most 10,000. If zero, 1: then
-	// they are evenly apart.
+	// Burst is how many attempts of a group may start at once after a rest, at most 10,000.
+	// If zero, 1: then attempts start at even intervals.
 	Burst int
 }
 

@@ -35,8 +35,8 @@ const (
 // Health is how a queue is. It is made to be served as JSON by an application, under
 // /healthz for instance.
 type Health struct {
-	// Live is false if the queue in this process cannot be used any more: it was closed,
-	// or closed itself after a failure. Only to open it again helps.
+	// Live is false if the queue in this process cannot be used any more: it was closed, or
+	// closed itself after a failure. It must be opened again.
 	Live bool `json:"live"`
 	// Ready is true if work can be taken in: an Enqueue would go through, if no cap of its
 	// queue or of the file is reached.
@@ -88,8 +88,9 @@ const (
 	// name stands for any. With EvictDead, dead letters are deleted soon, or already.
 	HealthDead HealthCode = "dead"
 	// HealthDeadHead: jobs of Queue wait behind dead jobs of their groups, the first of which
-	// died at Since, until somebody redrives, purges or skips these; see [Queue.Groups]. With
-	// a GroupLimit above 1 or PassDead, see [Settings], none waits so.
+	// died at Since, until somebody redrives, purges or skips the dead ones; see
+	// [Queue.Groups]. With a GroupLimit above 1 or PassDead, see [Settings], no job waits
+	// behind a dead one.
 	HealthDeadHead HealthCode = "dead_head"
 	// HealthSchedule: Schedule cannot be read by this process, as its time zone is missing for
 	// instance. Workers like this one do not fire it.

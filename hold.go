@@ -34,9 +34,9 @@ type HoldState = storage.HoldState
 
 // HoldOptions configure a hold. Nil and the zero value mean defaults.
 type HoldOptions struct {
-	// Reason tells holds of a lane apart. It is a name, as those of queues. "paused"
-	// is that of [Queue.Pause]. "unavailable" and "brake" are refused: errand begins
-	// and ends such holds itself, see [Unavailable] and [QueueOptions].MaxDeaths, and
+	// Reason tells holds of a lane apart. It is a name of the form of names of queues.
+	// "paused" is the reason of [Queue.Pause]. "unavailable" and "brake" are refused: errand
+	// begins and ends such holds itself, see [Unavailable] and [QueueOptions].MaxDeaths, and
 	// [Queue.Release] ends them early. If zero, "held".
 	Reason string
 	// Until is when the hold ends by itself. It must be in the future, and For zero.
@@ -49,8 +49,8 @@ type HoldOptions struct {
 	// corrected lasts For from then. If For and Until are zero, the hold lasts until
 	// it is released.
 	For time.Duration
-	// By is who holds the lane, for people: up to 255 bytes of text. The holds of errand
-	// itself have "errand", and those that a handler asked for by HoldLane "handler".
+	// By is who holds the lane, for people: up to 255 bytes of text. By is "errand" for the
+	// holds of errand itself, and "handler" for those that a handler asked for by HoldLane.
 	// If zero, nobody is named.
 	By string
 	// Detail is a note of why the lane is held, for people: up to 1,000 bytes of text. The text
@@ -186,8 +186,8 @@ func (q *Queue) Paused(ctx context.Context) (queues []string, err error) {
 
 // AuditEntry says what somebody has done by hand:
 //
-//   - At is when it was begun, By who did it, Do the verb, and What to what it was done, in words.
-//     Note is why. All but At and Do may be empty.
+//   - At is when the action was begun, By who did it, Do the verb, and What the things that
+//     it was done to, in words. Note is why. All but At and Do may be empty.
 //   - Jobs is how many jobs were changed, enqueued or deleted.
 type AuditEntry = storage.AuditEntry
 

@@ -230,7 +230,7 @@ type Job[A Args] struct {
 	Args     A
 	Headers  map[string]string // nil if there are none
 	Priority int
-	// Group is that of the options.
+	// Group is the group of the job, see [JobOptions].
 	Group string
 	// Attempt counts the runs of the handler, this one included. It is 1 in the
 	// first run.
@@ -446,9 +446,9 @@ const (
 )
 
 // VerdictOf returns the verdict in err that counts for a worker: the outermost, if
-// err wraps several. It is not ok if err has none: nil means done, and other errors
-// are classified by rules, see [policy.Classify]. It serves tests of handlers, and
-// code that wraps handlers.
+// err wraps several. If err has no verdict, ok is false: a nil error means done, and any
+// other is classified by rules, see [policy.Classify]. VerdictOf serves tests of handlers,
+// and code that wraps handlers.
 func VerdictOf(err error) (v Verdict, ok bool) {
 	switch e := engine.VerdictOf(err).(type) {
 	case *engine.PermanentError:

@@ -30,8 +30,8 @@ type JobInfo struct {
 	DueAt     time.Time     `json:"due_at,omitzero"`
 	EndedAt   time.Time     `json:"ended_at,omitzero"`   // when it was finished or died
 	Timeout   time.Duration `json:"timeout_s,omitempty"` // the job's own
-	// StartedAt is when the handler of a running job was called. It is zero of a job that waits for
-	// a free place of its worker, or if it is not known.
+	// StartedAt is when the handler of a running job was called. It is zero for a job that
+	// waits for a free place of its worker, or if the time is not known.
 	StartedAt time.Time `json:"started_at,omitzero"`
 	// StartBy is the time before which the first attempt has to begin, and Deadline that for
 	// any attempt, see [JobOptions].StartWithin. They are zero if there is none, or if it no
@@ -61,10 +61,11 @@ type JobInfo struct {
 	// Tags are sorted; nil if there are none. A job that was imported from another queue has one
 	// more, "errand.origin:" and its ID there.
 	Tags []string `json:"tags,omitempty"`
-	// Parent is the job with whose end this one was enqueued, see [Job.Then]; zero if none was.
+	// Parent is the job with whose end this one was enqueued, see [Job.Then]. It is zero if
+	// there is none.
 	Parent ID `json:"parent,omitzero"`
-	// Checkpoint is where a job that has not ended, or is dead, has got to, and Result what it
-	// has brought if it is done: see [Job.Checkpoint] and [Job.SetResult].
+	// Checkpoint is the last checkpoint of a job that has not ended, or is dead, and Result
+	// the result of a job that is done: see [Job.Checkpoint] and [Job.SetResult].
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	// Progress is how far the job has got, see [Job.Progress]; nil if that is not known.

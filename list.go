@@ -25,14 +25,15 @@ type ListOptions struct {
 	After string
 	// Args has the jobs come with their Args, which may be large. If zero, they come without.
 	Args bool
-	// MaxArgs is up to how many bytes Args come. Larger ones are left out unread, and
-	// JobInfo.ArgsBytes says how many bytes these have. If zero, all come.
+	// MaxArgs is how many bytes the Args of a job may have to be in the page. Larger Args are
+	// left out unread, and JobInfo.ArgsBytes says how many bytes they have. If zero, all Args
+	// are in the page.
 	MaxArgs int
 }
 
 // JobPage is a part of a list of jobs.
 type JobPage struct {
-	// Jobs come without Headers, History, and what they have kept: see [Queue.Job]. Without
+	// Jobs come without Headers, History, checkpoint and result: see [Queue.Job]. Without
 	// ListOptions.Args they come without Args too.
 	Jobs []JobInfo `json:"jobs"`
 	// Next is where the next page begins, for [ListOptions].After. It is empty on

@@ -107,10 +107,10 @@ type entering struct {
 
 type enteringKey struct{}
 
-// Declaring reports whether ctx is that of middleware on the way into the queue, and the job is
-// that of a [Schedule] which is being declared. All ticks have the args and headers that
-// result, and declaring the schedule again writes if they have changed. So middleware adds
-// nothing then that differs from call to call, such as the ID of a trace.
+// Declaring reports whether middleware of [Options] is called with ctx because a [Schedule]
+// is being declared. All ticks have the args and headers that result, and declaring the
+// schedule again writes if they have changed. So when Declaring is true, middleware should
+// add nothing that differs from call to call, such as the ID of a trace.
 func Declaring(ctx context.Context) bool {
 	e, _ := ctx.Value(enteringKey{}).(*entering)
 	return e != nil && e.after == nil

@@ -15,8 +15,8 @@ import (
 
 // WorkerOptions configure a [Worker]. Nil and the zero value mean defaults.
 type WorkerOptions struct {
-	// Queues are the queues to work for. Their jobs are ordered together, by priority and
-	// due time. One that ends in "*" is a prefix: "webhook/*" stands for all queues whose
+	// Queues are the queues to work for. Their jobs are ordered together, by priority and due
+	// time. A name that ends in "*" is a prefix: "webhook/*" stands for all queues whose
 	// names begin with "webhook/", also those that come to be later, and "*" for all queues.
 	// Queues without ready jobs cost nothing. If several prefixes fit a queue, the longest
 	// counts.
@@ -48,8 +48,8 @@ type WorkerOptions struct {
 	// Retry-After, can ask for. Once probes hang in half of the runners, the waits between
 	// probes of a held lane grow up to it too, see docs/outages.md. If zero, 24 h.
 	MaxRetryAfter time.Duration
-	// Middleware wraps all handlers of the worker, around that of their own. If nil,
-	// none.
+	// Middleware wraps all handlers of the worker, outside of the middleware of a handler. If
+	// nil, none.
 	Middleware []Middleware
 	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
 	// failures of the store. If nil, that of the queue.
@@ -77,10 +77,10 @@ type HandlerOptions struct {
 	// can disable it.
 	Policy policy.Delivery
 	// Rules decide which errors of the handler are retried. An error of class
-	// [policy.Permanent] makes the job dead at once. After one of class
-	// [policy.Throttled] the policy for throttling holds, if the document has one.
-	// One of class [policy.Unavailable] is as the verdict [Unavailable].
-	// A verdict of this package goes before the rules. If nil, those of the queue.
+	// [policy.Permanent] makes the job dead at once. After an error of class
+	// [policy.Throttled] the policy for throttling holds, if the document has one. An error
+	// of class [policy.Unavailable] is as the verdict [Unavailable]. A verdict of this
+	// package goes before the rules. If nil, those of the queue.
 	Rules policy.Rules
 	// Budget is the retry budget of the kind. A retry takes tokens when it is about
 	// to start. If there are too few, the job goes back with nothing used up. It
@@ -97,10 +97,11 @@ type HandlerOptions struct {
 	// MaxCrashes is how many processes in a row a job of the kind may bring down
 	// before it is dead. If zero, that of the worker.
 	MaxCrashes int
-	// Concurrency is how many jobs of the kind run at a time in the worker, in all
-	// queues together, at most 10,000. That of a queue holds as well, see
-	// [QueueOptions]. With it long jobs leave runners to short ones. If zero, only that
-	// of the worker counts. One above that of the worker matters only with a CountsFor.
+	// Concurrency is how many jobs of the kind run at a time in the worker, in all queues
+	// together, at most 10,000. The Concurrency of a queue holds as well, see [QueueOptions].
+	// A low Concurrency of a kind of long jobs leaves runners to short ones. If zero, only
+	// the Concurrency of the worker counts. A higher one than that of the worker matters only
+	// with a CountsFor.
 	Concurrency int
 	// CountsFor is how long an attempt of the kind counts for the Concurrency of the
 	// worker, for handlers that need little of this machine while they wait for another
@@ -113,9 +114,10 @@ type HandlerOptions struct {
 	Gate Gate
 	// OpenJitter is as in [QueueOptions]. If zero, that of the queue.
 	OpenJitter time.Duration
-	// Middleware wraps the handler, inside of that of the worker. If nil, none.
+	// Middleware wraps the handler, inside of the middleware of the worker. If nil, none.
 	Middleware []Middleware
-	// OnDead enqueues a job when one of the kind dies. If nil, that of the queue.
+	// OnDead enqueues a job when a job of the kind dies. If nil, the OnDead of the queue
+	// holds.
 	OnDead *OnDead
 	// Aliases are other kinds that the handler runs too, such as the name before a rename.
 	// What these options set holds for all the kinds together: a job under any of the names
@@ -124,10 +126,9 @@ type HandlerOptions struct {
 	// other name.
 	Aliases []string
 	// MaxUnavailable is how long after it was enqueued a job may still be waiting for the
-	// other side to be reached. The first attempt after that which ends as [Unavailable] is
-	// the last one: the job is dead, with reason "unavailable". No job dies of it while the
-	// clock cannot be right, see [ClockState].Plausible, or after a redrive. If zero, jobs
-	// wait for as long as it takes.
+	// other side to be reached. If an attempt ends as [Unavailable] after that time, the job
+	// is dead, with reason "unavailable". No job dies so while the clock cannot be right, see
+	// [ClockState].Plausible, or after a redrive. If zero, jobs wait for as long as it takes.
 	MaxUnavailable time.Duration
 	// OnUnauthorized lets the application renew its token. It is called when jobs of the
 	// kind are held because the other side refuses the sender, see [policy.IsUnauthorized],

@@ -70,8 +70,8 @@ type Options struct {
 	// other processes enqueue, and jobs and schedules that are there already, stay as they
 	// are. If false, a queue need not be listed.
 	Strict bool
-	// Settings are those of the whole file. A worker writes them to the file when it runs;
-	// [Queue.Configure] sets them without one. If zero, they are left as they are.
+	// Settings are the settings of the whole file. A worker writes them to the file when it
+	// runs; [Queue.Configure] sets them without one. If zero, they are left as they are.
 	Settings Settings
 	// Retention is how long finished jobs are kept. Dead letters are kept until
 	// they are purged. If zero, 24 h; if negative, finished jobs are deleted at
@@ -100,9 +100,9 @@ type Options struct {
 	// failures of the store. docs/operations.md has its levels and keys. If nil,
 	// slog.Default.
 	Logger *slog.Logger
-	// LogEvery is how often a running worker logs how many jobs are in which state and
-	// how many lanes are held, for machines without a metrics system: an hour, say. It
-	// logs nothing if that has not changed since. If zero, never.
+	// LogEvery is how often a running worker logs how many jobs are in which state and how
+	// many lanes are held, for machines without a metrics system: an hour, say. It logs
+	// nothing if these numbers have not changed. If zero, never.
 	LogEvery time.Duration
 }
 
@@ -160,7 +160,7 @@ type QueueOptions struct {
 	// that are running already can still die. Redriven jobs do not count. If zero, 20; if
 	// negative, any number may die.
 	MaxDeaths int
-	// OnDead enqueues a job when one of the queue dies. Set it in each process that works
+	// OnDead enqueues a job when a job of the queue dies. Set it in each process that works
 	// for the queue. If nil, no job is enqueued.
 	OnDead *OnDead
 	// Settings of the queue are obeyed by all processes, also those that only enqueue. A

@@ -70,15 +70,14 @@ type Schedule struct {
 	RunOnStart bool
 }
 
-// Missed decides about missed ticks: those that came while no worker ran, or that a
-// jump of the clock has passed over. A tick at most 10 s late is on time. Where
-// ticks are at most 10 s apart they are on time only if none before them was
-// missed.
+// Missed decides about missed ticks: those that came while no worker ran, or that a jump of
+// the clock has passed over. A tick at most 10 s late is on time. A tick that comes at most
+// 10 s after a missed tick is missed too.
 type Missed string
 
 const (
-	// MissedOne fires one job for all missed ticks, that of the latest. It fires none if
-	// another tick is on time. It is the default.
+	// MissedOne fires one job for all missed ticks: that of the latest tick. It fires none if
+	// another tick is on time. MissedOne is the default.
 	MissedOne Missed = "one"
 	// MissedSkip drops missed ticks.
 	MissedSkip Missed = "skip"

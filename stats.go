@@ -28,14 +28,14 @@ type LaneStats struct {
 	RunningBytes int64 `json:"running_bytes,omitempty"`
 	// Evicted is how many jobs were deleted to make room, ever.
 	Evicted int64 `json:"evicted,omitempty"`
-	// DeadEvicted is how many dead letters were deleted, as there were too many, ever.
+	// DeadEvicted is how many dead letters a cap has ever deleted.
 	DeadEvicted int64 `json:"dead_evicted,omitempty"`
 	// OldestDue is when the job that waits longest was due. It is zero if no job is due.
 	// Jobs that are due stay scheduled while no worker has a runner free; if more than
 	// 100 do, those of this queue and kind may be left out.
 	OldestDue time.Time `json:"oldest_due,omitzero"`
-	// LastSuccess is when a job was done for the last time, to a second. It is zero if
-	// none ever was.
+	// LastSuccess is when a job was done for the last time, to a second. It is zero if no job
+	// was ever done.
 	LastSuccess time.Time `json:"last_success,omitzero"`
 	// LastFailure is the last failed attempt, or the last death.
 	LastFailure LastFailure `json:"last_failure,omitzero"`
@@ -145,8 +145,8 @@ type LaneTotals struct {
 	// Number tells the order in which the file has met the queues and kinds: lower came first.
 	Number   int64 `json:"number"`
 	Enqueued int64 `json:"enqueued"`
-	// Done to Dead are how many jobs have ended so. One that dies again after a redrive counts
-	// again.
+	// Done to Dead are how many jobs have ended so. A job that dies again after a redrive
+	// counts again.
 	Done      int64 `json:"done"`
 	Cancelled int64 `json:"cancelled"`
 	Expired   int64 `json:"expired"`
@@ -154,7 +154,7 @@ type LaneTotals struct {
 	// Failed is how many attempts have failed: crashed or died too. A file that is older than this
 	// number has it from the release on that brought it.
 	Failed int64 `json:"failed"`
-	// Evicted and DeadEvicted are those of [LaneStats].
+	// Evicted and DeadEvicted are as in [LaneStats].
 	Evicted     int64 `json:"evicted"`
 	DeadEvicted int64 `json:"dead_evicted"`
 	// Since is when this process has opened the queue, on the queue's clock.
@@ -218,10 +218,10 @@ func (q *Queue) Totals(ctx context.Context) ([]LaneTotals, error) {
 	return out, nil
 }
 
-// Rate is how many a minute, of all processes. It is reckoned from the totals in the file, so it is
-// the same wherever it is read.
+// Rate is what all processes did a minute. It is reckoned from the totals in the file, so it
+// is the same wherever it is read.
 type Rate struct {
-	// Since is from when on it is: five to ten minutes ago.
+	// Since is when the time of the rate began: five to ten minutes ago.
 	Since time.Time `json:"since"`
 	// Enqueued, Done and Dead are jobs: those that a redrive starts again are not in Enqueued.
 	// Failed are attempts that failed: those that crashed or died are among them, those that were
@@ -300,14 +300,14 @@ type LanePeriod struct {
 	Expired   int64 `json:"expired"`
 	Died      int64 `json:"died"`
 	Failed    int64 `json:"failed"`
-	// Scheduled to Dead are how many jobs were in each state when it began.
+	// Scheduled to Dead are how many jobs were in each state when the period began.
 	Scheduled int64 `json:"scheduled"`
 	Ready     int64 `json:"ready"`
 	Running   int64 `json:"running"`
 	Blocked   int64 `json:"blocked"`
 	Dead      int64 `json:"dead"`
-	// OldestDue is when the ready job was due then that had waited longest; zero if none was,
-	// or they were held.
+	// OldestDue is when the ready job that had waited longest was due, when the period began.
+	// It is zero if no job was ready, or if all were held.
 	OldestDue time.Time `json:"oldest_due,omitzero"`
 }
 

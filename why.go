@@ -109,8 +109,8 @@ type Why struct {
 	Queue string `json:"queue"`
 	Kind  string `json:"kind"`
 	State State  `json:"state"`
-	// Reasons are all that is known to keep the job from running, or that it runs or has
-	// ended, and until when it may begin. The last one of a ready job is its place.
+	// Reasons are all that is known to keep the job from running, or say that it runs or has
+	// ended, and until when it may begin. The last reason of a ready job is its place.
 	Reasons []WhyReason `json:"reasons"`
 }
 

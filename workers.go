@@ -30,13 +30,14 @@ type WorkerInfo struct {
 	Places int `json:"places"`
 	// Since is when the worker began to run.
 	Since time.Time `json:"since"`
-	// Stopping is true if it takes no more jobs.
+	// Stopping is true if the worker takes no more jobs.
 	Stopping bool `json:"stopping,omitempty"`
-	// Queues and Kinds are what it works for: all these kinds in all these queues and
+	// Queues and Kinds are what the worker works for: all these kinds in all these queues and
 	// prefixes, see [WorkerOptions].Queues.
 	Queues []string `json:"queues"`
 	Kinds  []string `json:"kinds"`
-	// Concurrency is how many jobs it runs at a time, and Full is true if it does.
+	// Concurrency is how many jobs the worker runs at a time, and Full is true if it runs
+	// that many.
 	Concurrency int  `json:"concurrency"`
 	Full        bool `json:"full,omitempty"`
 	// Policy is the delivery policy of queues that have none of their own.
@@ -45,8 +46,8 @@ type WorkerInfo struct {
 	// queues, in the order of Queues, then those of the kinds. After them come lanes that
 	// open gently after they were closed for long, and keep jobs back.
 	Limits []WorkerLimit `json:"limits,omitempty"`
-	// Progress is how far jobs have got that the worker runs and that say so, see
-	// [Job.Progress]: of about 250 of them at most.
+	// Progress is how far the jobs of the worker have got, if they say so, see
+	// [Job.Progress]: of about 250 jobs at most.
 	Progress []JobProgress `json:"progress,omitempty"`
 	// Secret is where the args of kinds have fields with the tag `errand:"secret"`, see [Args]:
 	// paths of names in JSON with dots between, such as "card.number". A name of a list has
@@ -107,7 +108,8 @@ func (n *WorkerLimit) UnmarshalJSON(data []byte) error {
 // GateInfo is what a worker knows of a [Gate].
 type GateInfo struct {
 	Open bool `json:"open"`
-	// Reason is why it is closed. If that changes all the time, it is an earlier one.
+	// Reason is why the gate is closed. If the reason changes all the time, this may be an
+	// earlier one.
 	Reason string `json:"reason,omitempty"`
 	// Since is when the worker found it open or closed. It is zero if the worker has not
 	// asked: it asks while jobs are due.

@@ -237,7 +237,7 @@ func (b *basic) mac(password string) []byte {
 	return mac.Sum(nil)
 }
 
-// place is a user at a network.
+// place is a user name and the network that its attempts come from; failures are counted for it.
 type place struct {
 	name string
 	from netip.Prefix

@@ -22,7 +22,7 @@ type Evicted struct {
 
 // QueueFullError says that there is no room for a job. It is an [ErrQueueFull].
 type QueueFullError struct {
-	// Queue has the cap; empty: the whole database has.
+	// Queue is the queue that has the cap. If empty, the whole database has the cap.
 	Queue string
 	// MaxJobs and MaxBytes are the caps; zero: none.
 	MaxJobs, MaxBytes int64
@@ -91,10 +91,10 @@ func (e *QueueFullError) Is(target error) bool { return target == ErrQueueFull }
 type WhenFull uint8
 
 const (
-	// Refuse refuses it.
+	// Refuse refuses the job.
 	Refuse WhenFull = iota
-	// EvictOldest evicts jobs of the queue or the database until it has room, and refuses
-	// it if there are too few.
+	// EvictOldest evicts jobs of the queue or the database until there is room for the job,
+	// and refuses the job if there are too few to evict.
 	EvictOldest
 	// EvictLowest is EvictOldest with the lowest priority first, of the ready jobs and
 	// then of the scheduled ones. A job of a higher priority than the new one stays.
@@ -138,9 +138,9 @@ func (w *WhenFull) UnmarshalText(text []byte) error {
 type WhenDeadFull uint8
 
 const (
-	// KeepDead keeps them.
+	// KeepDead keeps all dead jobs.
 	KeepDead WhenDeadFull = iota
-	// EvictDead evicts those that died first.
+	// EvictDead evicts the jobs that died first.
 	EvictDead
 )
 

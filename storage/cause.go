@@ -18,19 +18,20 @@ type Cause struct {
 	// First is when the first job died that the cause has counted, which may have been redriven
 	// or deleted since.
 	First time.Time `json:"first"`
-	// Last is when the last of them died.
+	// Last is when the last job died of the cause.
 	Last time.Time `json:"last"`
-	// Job is the last of them.
+	// Job is that last job.
 	Job ID `json:"job"`
-	// Hours say when they died. A Store leaves it nil: it is for who asks for Deaths too.
+	// Hours say when the jobs died. A Store leaves Hours nil: only callers that also ask for
+	// Deaths set it.
 	Hours *CauseHours `json:"hours,omitempty"`
 }
 
 // CauseHours says in which hours of a day the jobs have died that are dead of a cause.
 type CauseHours struct {
-	// From is when the first of the hours began. They are those of the clock in UTC.
+	// From is when the first of the hours began. The hours are those of the clock in UTC.
 	From time.Time `json:"from"`
-	// Died is how many of them died in each hour, the earliest first.
+	// Died is how many of the jobs died in each hour, the earliest hour first.
 	Died []int `json:"died"`
 	// Most is how many were counted of an hour at most: that number in Died says as many or
 	// more.

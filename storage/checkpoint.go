@@ -46,17 +46,18 @@ type Progress struct {
 type Kept struct {
 	// Checkpoint is where a job has got to that is live or dead.
 	Checkpoint []byte
-	// Progress is how far it was at its last checkpoint, or at its end; nil: not known. It goes
-	// with the checkpoint of a job that is to begin from the start.
+	// Progress is how far the job was at its last checkpoint, or at its end. It is nil if
+	// that is not known. It goes with the checkpoint of a job that is to begin from the
+	// start.
 	Progress *Progress
 	// Result is what a job that is done has brought.
 	Result []byte
 }
 
-// Past is what a lease has of those before it.
+// Past is what a lease knows of the leases of its job before it.
 type Past struct {
-	// Previous is the token of the job's last lease before this one, also if that
-	// was returned; zero for its first.
+	// Previous is the token of the job's last lease before this one, even if that lease was
+	// returned. It is zero for the first lease.
 	Previous int64
 	// Checkpoint is what Checkpoint has kept; nil: nothing.
 	Checkpoint []byte

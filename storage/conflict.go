@@ -11,7 +11,7 @@ type ConflictMode uint8
 
 // The modes.
 const (
-	// Keep keeps what there is: the answer is a duplicate that names the holder.
+	// Keep keeps the job that holds the key: the answer is a duplicate that names this job.
 	Keep ConflictMode = iota
 	// Replace has the args, headers and priority of the new job take the place of those
 	// of the waiting job.
@@ -82,9 +82,9 @@ func (c *Conflict) Due(now, created, due time.Time) time.Time {
 	return due
 }
 
-// Merge has a job replaced only by one that was made of it. Old are the args that the new
-// ones were made of; nil if no job waited. If that is no longer so, nothing is changed. The
-// answer is then a duplicate that names the holder if there is one, with an [Unmerged].
+// Merge has a job replaced only if its args are still those that the new args were made of.
+// Old are these; nil if no job waited. Otherwise nothing is changed. The answer is then a
+// duplicate that names the holder if there is one, with an [Unmerged].
 type Merge struct {
 	Old []byte
 }

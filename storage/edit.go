@@ -15,15 +15,15 @@ type Edit struct {
 	// cannot be put off: neither is for them.
 	DueAt time.Time     `json:"due_at,omitzero"`
 	Delay time.Duration `json:"delay_ns,omitempty"`
-	// Priority, if not nil, is the new one. A ready job goes to the place that it would
-	// have had with it from the start.
+	// Priority, if not nil, is the new priority. A ready job goes to the place that it would
+	// have had with this priority from the start.
 	Priority *int `json:"priority,omitempty"`
 	// Queue is where the job goes. If its last attempt was an OutcomeUnavailable,
 	// successes there count as evidence, see [Finish], from then on. A dead job counts
 	// for the cause with the same text there.
 	Queue string `json:"queue,omitempty"`
-	// Policy, if not nil, takes the place of the job's own; if empty, the job has none.
-	// Of a dead job the one in effect at its end stays.
+	// Policy, if not nil, takes the place of the job's own; if empty, the job has none. A
+	// dead job keeps the policy that was in effect at its end.
 	Policy []byte `json:"policy,omitzero"`
 	// Args, if not nil, take the place of the job's. If they differ, the old ones are
 	// kept in an entry of the history, with PhaseEdited, the time of the call and the

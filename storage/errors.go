@@ -40,12 +40,12 @@ var (
 	// ErrNeedsRecovery: the database is opened for reading alone, but has a log that only
 	// a process which may write can apply.
 	ErrNeedsRecovery = errors.New("errand: database needs recovery by its owner")
-	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
-	// it took place. If it is no [UnknownOutcomeError], the store is closed by it; look after
-	// opening it again.
+	// ErrUnknownOutcome: the commit failed in a way that leaves open whether it took place.
+	// If the error is no [UnknownOutcomeError], the store has closed itself: open it again to
+	// see.
 	ErrUnknownOutcome = errors.New("errand: outcome of the write is unknown")
-	// ErrUnsupportedDB: not a database that this Store can work with. What it
-	// needs is said where it is opened.
+	// ErrUnsupportedDB: not a database that this Store can work with. The functions that open
+	// a Store say what it needs.
 	ErrUnsupportedDB = errors.New("errand: unsupported database")
 	// ErrLacking: the Store does not do what was asked for, see [Partial]. It is an
 	// ErrUnsupportedDB that names what the Store lacks.
@@ -56,7 +56,8 @@ var (
 	ErrIO = errors.New("errand: input/output error")
 )
 
-// Troubled is implemented by a Store that knows its errors again, whatever wraps them.
+// Troubled is implemented by a Store that can tell its own errors from others, whatever wraps
+// them.
 type Troubled interface {
 	// Trouble reports whether err comes of an [ErrFull], [ErrBusy] or [ErrIO] that a call of this
 	// Store has returned as it could not use its database. It does not of an error of another

@@ -22,7 +22,7 @@ type Filter struct {
 	States []State `json:"states,omitempty"` // one of these
 	Queue  string  `json:"queue,omitempty"`
 	Kind   string  `json:"kind,omitempty"`
-	// That of a job, a group of Queue, which must be set too.
+	// Group is the group of the jobs in Queue, which must be set too.
 	Group string `json:"group,omitempty"`
 	Tag   string `json:"tag,omitempty"` // one of the job's
 	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, the
@@ -85,7 +85,7 @@ type Selection struct {
 	// Limit is the most jobs selected by Filter that one step changes. If zero, a step
 	// changes as many as it can.
 	Limit int
-	// Doubtful is that of a [NewJob], for windows that begin anew.
+	// Doubtful is as in [NewJob], for windows that begin anew.
 	Doubtful bool
 	// FromStart drops the checkpoints of the jobs that are redriven.
 	FromStart bool
@@ -141,7 +141,7 @@ type Step struct {
 	// Refused is what became of the lease of Selection.Under. If it is not [Applied], nothing was
 	// done.
 	Refused ItemResult
-	// Through is that of the Selection, or what stood for zero. Pass it to further steps
-	// of RunNow, Change and Delete: they leave out jobs that come meanwhile.
+	// Through is the Through of the Selection, or what stood for zero. Pass it to further
+	// steps of RunNow, Change and Delete: they leave out jobs that come meanwhile.
 	Through int64
 }

@@ -64,9 +64,9 @@ type Grouper interface {
 type DeadHead uint8
 
 const (
-	// BlockDead blocks those with higher keys.
+	// BlockDead blocks the members with higher keys.
 	BlockDead DeadHead = iota
-	// PassDead lets them pass.
+	// PassDead lets these members pass.
 	PassDead
 )
 

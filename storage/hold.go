@@ -70,8 +70,8 @@ type Hold struct {
 	Probe bool
 	// Through, if it is not zero, is the lease of a probe. The Hold then takes effect
 	// only if a hold with its lane and reason is in force, and that probe is the last one
-	// that it has let through. So an old probe neither begins a released hold again, nor
-	// moves the end of a hold that waits for another probe.
+	// that it has let through. This keeps a late probe from two things: to begin a released
+	// hold again, and to move the end of a hold that has let another probe through.
 	Through Lease
 	// Hanging is how many probes in a row, the last one included, will hang at the end:
 	// they run, but are waited for no more. It is kept for who waits for the next one.
@@ -89,7 +89,7 @@ type HoldState struct {
 	// Until is when the hold is over, or with Probe when the next job is let through;
 	// zero if it lasts until it is released.
 	Until time.Time `json:"until,omitzero"`
-	// For is that of the Hold, rounded up to whole microseconds.
+	// For is the For of the Hold, rounded up to whole microseconds.
 	For time.Duration `json:"-"`
 	// Probe is that of the Hold.
 	Probe bool `json:"probe,omitempty"`

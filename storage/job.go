@@ -47,7 +47,7 @@ type UniqueScope uint8
 const (
 	// UniqueLive holds the key until the job is finished or dead.
 	UniqueLive UniqueScope = iota
-	// UniqueForever never releases it. Store.ReleaseUnique does.
+	// UniqueForever holds the key until Store.ReleaseUnique frees it.
 	UniqueForever
 )
 
@@ -85,8 +85,8 @@ type NewJob struct {
 	// from now.
 	StartWithin  time.Duration
 	FinishWithin time.Duration
-	// OnExpire is Dead if the job dies at its StartBy, or Expired if it is finished. If empty, its
-	// lane's SettingOnExpire says which, and it is finished if that is not set.
+	// OnExpire is Dead if the job dies at its StartBy, or Expired if it is finished. If
+	// empty, SettingOnExpire of the lane decides; if that is not set, the job is finished.
 	OnExpire State
 	// Doubtful says that now may be far from the real time, and be corrected soon: then
 	// StartWithin and FinishWithin begin anew with the first Exchange that leases, or
@@ -137,8 +137,8 @@ type Record struct {
 	CreatedAt time.Time
 	DueAt     time.Time
 	EndedAt   time.Time // finished or dead
-	// StartedAt is when the handler of a running job was called, as Started was told. It is zero
-	// of a job that is leased and not started, or if it is not known.
+	// StartedAt is when the handler of a running job was called, as Started was told. It is
+	// zero for a job that is leased and not started, or if the time is not known.
 	StartedAt time.Time
 	Timeout   time.Duration
 	Unique    string

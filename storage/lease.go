@@ -33,7 +33,7 @@ type Exchange struct {
 	Stop []Lease
 	// Finish ends leases, each with an outcome.
 	Finish []Finish
-	// Retention is that of the jobs which end here.
+	// Retention is how long the jobs that end here are kept.
 	Retention Retention
 	// Hold begins holds as [Holder.Hold] does, after Finish and before anything is
 	// leased. Each Lane names a queue and a kind.
@@ -65,9 +65,9 @@ type Exchange struct {
 	// Follow, if not nil, returns what to enqueue when a job dies at its StartBy or
 	// Deadline, in the same transaction; nil for nothing. It must not call the Store.
 	Follow func(*ExpiredJob) *NewJob
-	// Urgent is how many urgent jobs to lease, before the others and in addition to them:
-	// of any lane that matches a Want, held or not, whatever its N. Those enqueued first
-	// go first.
+	// Urgent is how many urgent jobs to lease, before the others and in addition to them: of
+	// any lane that matches a Want, held or not, whatever its N. Urgent jobs that were
+	// enqueued first go first.
 	Urgent int
 	// Repeats is the Call of the [UnknownOutcomeError] with which this Exchange ended on this
 	// Store. All else but now is as it was. If it took effect then, it changes nothing now, and
@@ -125,8 +125,8 @@ const (
 	Refused
 	// Spent: the lease was held, and Finish.Spent took the place of the item.
 	Spent
-	// Ended: [TxEnqueuer].FinishTx has ended the lease before; nothing was changed. See there
-	// which Store knows that, and for how long.
+	// Ended: [TxEnqueuer].FinishTx has ended the lease before; nothing was changed. FinishTx
+	// says which Store knows that, and for how long.
 	Ended
 	// Unable: the Store lacks what the item needs, see [Partial]; nothing was changed.
 	Unable
@@ -193,8 +193,8 @@ type Finish struct {
 	// Failure is appended to the history, with the attempt of the job and the
 	// time of the call, unless nil. OutcomeReturned leaves it out.
 	Failure *NewFailure
-	// Result is kept with a job that ends with OutcomeDone, unless nil. Progress, if not nil, is
-	// kept with any job that ends. If Spent takes effect, that of Spent counts.
+	// Result is kept with a job that ends with OutcomeDone, unless nil. Progress, if not nil,
+	// is kept with any job that ends. If Spent takes effect, its Result and Progress count.
 	Result   []byte
 	Progress *Progress
 	// Spent, if not nil, takes the place of an OutcomeUnavailable if there is evidence:

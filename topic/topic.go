@@ -161,7 +161,7 @@ func (t *Topics) Create(ctx context.Context, p Topic) (Topic, error) {
 }
 
 // CreateTx is [Topics.Create] inside a transaction of the application on the queue's file, see
-// [errand.Queue.EnqueueTx]: the topic is there if tx commits. What it returns counts only then.
+// [errand.Queue.EnqueueTx]: the topic is there if tx commits. The Topic that CreateTx returns is valid only then.
 // From the call on until tx has ended nobody else writes to the file. After an error roll tx back.
 func (t *Topics) CreateTx(ctx context.Context, tx *sql.Tx, p Topic) (Topic, error) {
 	in, err := t.inside(tx)

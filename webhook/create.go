@@ -49,7 +49,7 @@ func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpo
 		}
 		entries = append(entries, kept)
 	}
-	left, err := h.topics.Entry(ctx, classFailing, e.ID) // of one that was deleted while it was sent to
+	left, err := h.topics.Entry(ctx, classFailing, e.ID) // an endpoint of this ID was deleted while a request was under way, and has left its failures
 	if err == nil {
 		left.Delete = true
 		entries = append(entries, left)

@@ -95,7 +95,7 @@ func QueueOf(endpoint string) string { return queueOf(endpoint) }
 func (e Endpoint) PublicURL() string {
 	u, err := url.Parse(e.URL)
 	if err != nil {
-		return "..." // it was checked before it was kept
+		return "..." // of no stored endpoint: Create refuses a URL that does not parse
 	}
 	return shown(u)
 }

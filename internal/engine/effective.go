@@ -101,8 +101,8 @@ var defaultRules = policy.DefaultRules()
 
 // phaseOf returns the phase of an attempt after this many failures. If the policy
 // has fewer retries, which a new release can cause, that is the post-backoff phase.
-// Whether the last failure was by throttling is no longer known, so the phase is
-// always one of the usual policy.
+// The store does not keep whether the last failure was a throttled one, so the phase
+// is that of the ordinary policy.
 func phaseOf(d policy.Document, failures int) policy.Phase {
 	if failures == 0 {
 		return policy.PhaseFirst

@@ -65,11 +65,11 @@ func (a *Attempt) Then(job storage.NewJob, told func(dropped bool), fits func(jo
 func (a *attempt) tellFollowers(all []func(dropped bool)) {
 	dropped := a.verdict.kind != verdictDone && !a.open
 	for _, told := range slices.Backward(all) {
-		defer a.tellFollower(told, dropped) // the next one too if this one ends the goroutine
+		defer a.tellFollower(told, dropped) // deferred, so that the next follower is told even if this one calls runtime.Goexit
 	}
 }
 
-// tellFollower calls told. A panic of it is one of the handler.
+// tellFollower calls told. A panic of told counts as a panic of the handler.
 func (a *attempt) tellFollower(told func(bool), dropped bool) {
 	returned := false
 	defer func() {

@@ -29,7 +29,7 @@ type runners struct {
 
 	// A stop begins with the end of either, or when the loop says so.
 	told, stop <-chan struct{}
-	// excused: handlers are not to blame for the death of the process.
+	// excused is true once a shutdown has begun: no death of the process is then a crash of a job.
 	excused atomic.Bool
 	holds   holdChanges
 }

@@ -27,8 +27,8 @@ func spanAt(zone *time.Location, t int64) span {
 	sp := span{always, ever, int64(offset)}
 	if !end.IsZero() {
 		sp.end = end.Unix()
-		// Where a rule goes on for ever, package time lets each year end after
-		// 365 days, and 31 December of leap years lies behind its own end.
+		// For the last rule of a zone, package time takes each year to have 365
+		// days. So on 31 December of a leap year the end that it reports has passed.
 		if sp.end <= t {
 			sp.end = time.Date(at.UTC().Year()+1, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
 		}

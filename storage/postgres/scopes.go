@@ -399,7 +399,7 @@ func (sc *scopes) writeRows(b *pgx.Batch, d sums) {
 	for _, id := range slices.Sorted(maps.Keys(sc.rows)) {
 		r := sc.rows[id]
 		if r.was == 0 || !r.moved && r.by == nil || r.was == running && r.by == nil {
-			continue // it enters, stays as it is, or is put back
+			continue // a new job, which insert writes; one that stays as it is; or one that finish writes
 		}
 		ids, due, state, priority = append(ids, id), append(due, r.due), append(state, r.state), append(priority, r.priority)
 		role, wasDue = append(role, r.roleColumn()), append(wasDue, r.dueColumn())

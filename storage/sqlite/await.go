@@ -125,8 +125,8 @@ func (ws *waits) follow(g *group, bucket storage.Lane) {
 	}
 }
 
-// settle closes the waits that are open at the end of an exchange, as there are more
-// tokens than jobs are wanted. The next one opens them again.
+// settle closes the waits that stayed open because the exchange had all the jobs that it
+// wanted. The next exchange opens them again.
 func (ws *waits) settle() {
 	if ws == nil {
 		return

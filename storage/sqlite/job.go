@@ -34,8 +34,8 @@ FROM main.errand_finished` + recordFrom + ` id = ?1`
 	sqlEndedState = `SELECT state, salt, created_at FROM main.errand_finished WHERE id = ?1
 UNION ALL SELECT 6, salt, created_at FROM main.errand_dead WHERE id = ?1`
 
-	// A hold that takes the place of one that is over begins now. That of a doubtful one
-	// is not known before it is decided; its delay is below zero until then.
+	// If the hold before it is over, since is now. A doubtful hold has no since before its
+	// clock is decided; until then delay is below zero.
 	sqlHold = `INSERT INTO main.errand_hold (queue, kind, reason, since, until, delay, probe, who, detail, hanging)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 ON CONFLICT DO UPDATE SET since = CASE WHEN until <= ?4 AND probe = 0 AND delay >= 0 THEN ?4 ELSE since END,

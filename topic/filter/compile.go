@@ -38,7 +38,7 @@ type compiler struct {
 	points int // for wildcards
 }
 
-// step is a name under a spot. 0 is the top.
+// step names a field of the object at parent; parent 0 is the message.
 type step struct {
 	parent int
 	name   string

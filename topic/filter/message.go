@@ -165,8 +165,8 @@ func (n *node) tidy() {
 	}
 }
 
-// tidier brings a value into its form from the outside in, so that the fields of all
-// objects that become one are sorted together, once.
+// tidier normalizes a value, outer objects first: objects that become one are merged before
+// their fields are sorted, so that each field is sorted once.
 type tidier struct {
 	todo   []*node
 	sorted int // fields
