@@ -442,6 +442,9 @@ func (l *lifetime) usable() error {
 	return nil
 }
 
+// Path returns the path of the database. Links on the way to it may be resolved.
+func (s *Store) Path() string { return s.path }
+
 // Close implements [storage.Store]. Closing twice is harmless; every call
 // returns when all is closed. It waits for calls under way and must not be
 // called by the function of a Tx.
