@@ -204,7 +204,8 @@ var onePragma = regexp.MustCompile(`^([A-Za-z_]+)\([A-Za-z0-9_-]+\)$`)
 //
 //   - The file is in WAL mode, and commits are synced, as with [Full].
 //   - Writes wait for those of others for up to 5 s.
-//   - Transactions begin immediate, except those with [sql.TxOptions].ReadOnly.
+//   - Transactions begin immediate, except those with [sql.TxOptions].ReadOnly, and all of a
+//     database with the pragma "query_only(1)", which only reads.
 //   - OFD locks are on where there are any, unless the process has used a database before.
 //
 // pragmas are run on each connection too, for example "foreign_keys(1)" or "cache_size(-20000)".
@@ -237,7 +238,7 @@ func OpenDB(path string, pragmas ...string) (*sql.DB, error) {
 	if full, err = prepareFile(full); err != nil {
 		return nil, translate(err)
 	}
-	db := sql.OpenDB(connectorTo(full, url.Values{"mode": {"rw"}, "_txlock": {"immediate"}, "_pragma": all}))
+	db := sql.OpenDB(connectorTo(full, all, url.Values{}))
 	if err := checkPragmas(context.Background(), db, pragmas); err != nil {
 		return nil, errors.Join(translate(err), db.Close())
 	}
@@ -294,22 +295,22 @@ func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 func openPoolIf(path string, n int, o Options, pragmas []string, look func() error) *sql.DB {
 	// Defensive: no statement, not even of the application in a Tx, can change the
 	// list of tables or a page as such.
-	q := url.Values{"mode": {"rw"}, "_txlock": {"immediate"}, "_defensive": {"1"}}
-	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", o.BusyTimeout.Milliseconds()))
-	for _, p := range pragmas {
-		if strings.HasPrefix(p, "query_only") {
-			q.Set("_txlock", "deferred")
-		}
-		q.Add("_pragma", p)
-	}
-	db := sql.OpenDB(connector{connectorTo(path, q), look})
+	pragmas = append(slices.Clone(pragmas), fmt.Sprintf("busy_timeout(%d)", o.BusyTimeout.Milliseconds()))
+	db := sql.OpenDB(connector{connectorTo(path, pragmas, url.Values{"_defensive": {"1"}}), look})
 	db.SetMaxOpenConns(n)
 	db.SetMaxIdleConns(n)
 	return db
 }
 
-// connectorTo opens connections to a file with these parameters.
-func connectorTo(path string, q url.Values) sqldriver.Connector {
+// connectorTo opens connections to a file that exists, with these pragmas and with what else
+// is in q. Transactions begin immediate, but not on a connection that only reads.
+func connectorTo(path string, pragmas []string, q url.Values) sqldriver.Connector {
+	q.Set("mode", "rw")
+	q.Set("_txlock", "immediate")
+	if slices.Contains(pragmas, "query_only(1)") {
+		q.Set("_txlock", "deferred")
+	}
+	q["_pragma"] = pragmas
 	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: q.Encode()}
 	c, err := driver.NewConnector(dsn.String())
 	if err != nil { // only if the name does not parse, which it does
