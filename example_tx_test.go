@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	driver "modernc.org/sqlite"
-
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage/sqlite"
@@ -63,9 +61,7 @@ func ExampleQueue_EnqueueTx() {
 	ctx := context.Background()
 	dir := must(os.MkdirTemp("", "errand-example-"))
 	defer func() { check(os.RemoveAll(dir)) }()
-	_, _ = driver.OFDLocking(true) // the first thing in main; where there are no such locks the error is no matter
-	db := must(sql.Open("sqlite", "file:"+filepath.Join(dir, "app.db")+
-		"?_txlock=immediate&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)"))
+	db := must(sqlite.OpenDB(filepath.Join(dir, "app.db")))
 	defer db.Close()
 	must(db.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`))
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Crash returns the queue as the next process finds it if this one is killed now. q is a queue
-// of [New], or one that Crash has returned; it goes on as before, and nothing that is done to
+// of [New] or [NewOn], or one that Crash has returned, on a SQLite file; it goes on as before, and nothing that is done to
 // it from now on is seen in the queue that Crash returns.
 //
 // A handler, or something that it calls, can call Crash where the process is to die. In the
@@ -23,18 +23,20 @@ import (
 // elsewhere are not undone.
 //
 // The returned queue has the options of q, and the same clock. It is closed and examined at
-// the end of the test as q is.
+// the end of the test as q is. If the file of q is the application's database, the
+// application's tables are read by [errand.Queue.Tx] of the returned queue.
 func Crash(t testing.TB, q *errand.Queue) *errand.Queue {
 	t.Helper()
 	r := rigOf(q)
-	if r == nil {
-		t.Fatal("errandtest: Crash: the queue must be one of errandtest.New that is open")
+	if r == nil || r.path == "" {
+		t.Fatal("errandtest: Crash: the queue must be one of errandtest.New or NewOn that is open, on a SQLite file")
 	}
-	next := &rig{path: filepath.Join(t.TempDir(), filepath.Base(r.path)), options: r.options, clock: r.clock}
-	if err := r.copyTo(next.path); err != nil {
+	path := filepath.Join(t.TempDir(), filepath.Base(r.path))
+	if err := r.copyTo(path); err != nil {
 		t.Fatalf("errandtest: Crash: %v", err)
 	}
-	return next.open(t)
+	next := &rig{options: r.options, sqlite: r.sqlite, clock: r.clock}
+	return next.openFile(t, path)
 }
 
 // copyTo copies what is left of a process that is killed: the database as it was committed,

@@ -1,7 +1,8 @@
 // Package errandtest is for tests of programs that use errand: of what they enqueue, and of
 // what their handlers do.
 //
-//   - [New] opens a queue of the test, and looks for faults in its file at the end.
+//   - [New] opens a queue of the test, and looks for faults in its file at the end. [NewOn] does
+//     so on a store of the test's own, such as one on the application's database.
 //   - [RequireEnqueued] and [RequireNone] look at what was enqueued, and [RequireEnqueuedTx]
 //     and [RequireNoneTx] at what a transaction enqueues, before it commits.
 //   - [Perform] runs one attempt of a handler, and returns all that becomes of it.

@@ -18,8 +18,8 @@ import (
 type DrainOptions struct {
 	// Scheduled is true if Drain moves the time on to jobs that are due later: retries,
 	// snoozes, delays, and jobs that are held until a time. Ticks of schedules are not waited
-	// for. It needs a queue of [New] or a bubble of testing/synctest. If false, such jobs are
-	// left.
+	// for. It needs a queue of [New] or [NewOn], or a bubble of testing/synctest. If false,
+	// such jobs are left.
 	Scheduled bool
 	// AllowStuck is true if jobs may be left that no time will have run: behind a closed gate,
 	// a hold without an end or a dead job of their group. If false, they fail the test.
@@ -65,7 +65,7 @@ func Drain(t testing.TB, q *errand.Queue, w *errand.Worker, o *DrainOptions) Cou
 	d.run = begin(t, q, w, errand.EventFilter{}, d.Timeout)
 	if d.Scheduled && !d.bubble && (d.rig == nil || d.rig.clock.wall == nil) {
 		_ = d.stop(true)
-		t.Fatal("errandtest: Drain: Scheduled needs a queue of errandtest.New, or a bubble of testing/synctest")
+		t.Fatal("errandtest: Drain: Scheduled needs a queue of errandtest.New or NewOn, or a bubble of testing/synctest")
 	}
 	listened := make(chan struct{})
 	go func() {
@@ -98,7 +98,7 @@ func Drain(t testing.TB, q *errand.Queue, w *errand.Worker, o *DrainOptions) Cou
 type drain struct {
 	DrainOptions
 	*run
-	rig     *rig // nil: the queue is not of New
+	rig     *rig // nil: the queue is not of New or NewOn
 	workers int  // how many show that they run
 	counts  Counts
 	news    chan struct{} // holds one if something has happened

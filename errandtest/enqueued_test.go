@@ -10,6 +10,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/errandtest"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // Jobs of all states are found, those that were enqueued first before others.
@@ -74,7 +75,7 @@ func TestRequireEnqueuedTx(t *testing.T) {
 	open := func(t *testing.T) (*errand.Queue, *sql.DB) {
 		q := errandtest.New(t, nil)
 		enqueue(t, q, SendEmail{"before"}, nil)
-		db, err := sql.Open("sqlite", "file:"+errandtest.Path(q)+"?_txlock=immediate&_pragma=busy_timeout(5000)")
+		db, err := sqlite.OpenDB(errandtest.Path(q))
 		check(t, err)
 		t.Cleanup(func() { check(t, db.Close()) })
 		return q, db

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
 )
 
@@ -29,8 +31,45 @@ import (
 // In a bubble of testing/synctest, New must be called in the bubble.
 func New(t testing.TB, o *errand.Options) *errand.Queue {
 	t.Helper()
-	r := &rig{path: filepath.Join(t.TempDir(), "jobs.db"), options: *cmp.Or(o, &errand.Options{}), clock: &clock{}}
-	r.options.SQLite.Durability = errand.Relaxed
+	r := newRig(o)
+	r.sqlite, r.options.SQLite = r.options.SQLite, errand.SQLiteOptions{}
+	return r.openFile(t, filepath.Join(t.TempDir(), "jobs.db"))
+}
+
+// NewOn is [New] for a queue on a store that is open: mostly one on the application's own
+// database, opened by [sqlite.New]. When the test ends the store is closed with the queue, and
+// its file is examined. The test may use the database before and after that, and closes it.
+//
+// o is as for [errand.New], with the exceptions that [New] names for Logger and Clock. The
+// store's own options, such as its durability, are set where it is opened. The test ends if
+// the store is nil, closed, or that of another queue of this package that is open.
+//
+// In a bubble of testing/synctest, open the database and the store in the bubble too.
+func NewOn(t testing.TB, store storage.Store, o *errand.Options) *errand.Queue {
+	t.Helper()
+	if s, ok := store.(*sqlite.Store); store == nil || ok && s == nil {
+		t.Fatal("errandtest: NewOn: the store is nil: the error of the call that opens it says why")
+	}
+	rigs.Range(func(_, other any) bool {
+		if other.(*rig).store == store {
+			t.Fatal("errandtest: NewOn: the store is that of another queue: open one for each queue")
+		}
+		return true
+	})
+	return newRig(o).open(t, func(*slog.Logger) (storage.Store, error) { return store, nil })
+}
+
+// rig is what New and NewOn know of a queue.
+type rig struct {
+	store   storage.Store
+	path    string // of its file; empty: it has none
+	options errand.Options
+	sqlite  errand.SQLiteOptions // of files that are opened here
+	clock   *clock
+}
+
+func newRig(o *errand.Options) *rig {
+	r := &rig{options: *cmp.Or(o, &errand.Options{}), clock: &clock{}}
 	if !inBubble() {
 		r.clock.wall = r.options.Clock
 		if r.clock.wall == nil {
@@ -38,14 +77,7 @@ func New(t testing.TB, o *errand.Options) *errand.Queue {
 		}
 		r.options.Clock = r.clock.now
 	}
-	return r.open(t)
-}
-
-// rig is what New knows of a queue.
-type rig struct {
-	path    string
-	options errand.Options
-	clock   *clock
+	return r
 }
 
 // rigs are those of the queues that are open, a *rig by its *errand.Queue.
@@ -57,16 +89,34 @@ func rigOf(q *errand.Queue) *rig {
 	return own
 }
 
-// open opens the file until the test ends.
-func (r *rig) open(t testing.TB) *errand.Queue {
+// openFile opens a file until the test ends.
+func (r *rig) openFile(t testing.TB, path string) *errand.Queue {
+	t.Helper()
+	return r.open(t, func(log *slog.Logger) (storage.Store, error) {
+		o := r.sqlite
+		o.Durability, o.Logger = errand.Relaxed, cmp.Or(o.Logger, log)
+		return sqlite.Open(path, &o)
+	})
+}
+
+// open opens a store and a queue on it, until the test ends.
+func (r *rig) open(t testing.TB, openStore func(*slog.Logger) (storage.Store, error)) *errand.Queue {
 	t.Helper()
 	o, out := r.options, &output{to: t}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
-	q, err := errand.Open(context.Background(), r.path, &o)
+	store, err := openStore(o.Logger)
 	if err != nil {
 		t.Fatalf("errandtest: %v", err)
+	}
+	q, err := errand.New(context.Background(), store, &o)
+	if err != nil {
+		t.Fatalf("errandtest: %v", errors.Join(err, store.Close()))
+	}
+	r.store = store
+	if s, ok := store.(*sqlite.Store); ok {
+		r.path = s.Path()
 	}
 	rigs.Store(q, r)
 	t.Cleanup(func() {
@@ -76,7 +126,9 @@ func (r *rig) open(t testing.TB) *errand.Queue {
 		if err := q.Close(); err != nil {
 			t.Errorf("errandtest: the queue is closed: %v", err)
 		}
-		examine(t, r.path, now)
+		if r.path != "" {
+			examine(t, r.path, now)
+		}
 	})
 	return q
 }

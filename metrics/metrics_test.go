@@ -2,7 +2,6 @@ package metrics_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +19,7 @@ import (
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/metrics"
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 	"github.com/errandq/errand/storage/storagetest"
 )
 
@@ -482,7 +482,7 @@ func TestWrite_fails(t *testing.T) {
 func TestWrite_busy(t *testing.T) {
 	q, path := open(t)
 	enqueue(t, q, "", "mail")
-	db, err := sql.Open("sqlite", path+"?_txlock=immediate")
+	db, err := sqlite.OpenDB(path)
 	if err != nil {
 		t.Fatal(err)
 	}

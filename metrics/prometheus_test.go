@@ -136,9 +136,7 @@ func TestPrometheus(t *testing.T) {
 	lines := start(t, program, "-db", filepath.Join(dir, "jobs.db"), "-addr", "127.0.0.1:0")
 	var address string
 	for address == "" && lines.Scan() {
-		if _, rest, ok := strings.Cut(lines.Text(), "metrics at http://"); ok {
-			address = strings.TrimSuffix(rest, "/metrics")
-		}
+		_, address, _ = strings.Cut(lines.Text(), "listening addr=")
 	}
 	go func() { // so that it can go on to log
 		for lines.Scan() {

@@ -1,55 +1,38 @@
-// Command appdb keeps its queue in the application's own database: a
-// transaction of the application takes a job along.
+// Command appdb is a web application with its queue in its own database: a sign-up writes a user
+// and a job in one transaction. It shows the queue to those who know a password, and to Prometheus.
 package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"log"
+	"net/http"
+	"os"
 	"os/signal"
 
-	driver "modernc.org/sqlite" // registers itself as "sqlite"
+	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/metrics"
 	"github.com/errandq/errand/storage/sqlite"
 )
-
-// Confirm is a job: it tells the customer that the order is there.
-type Confirm struct{ Email string }
-
-// Kind names the type of job.
-func (Confirm) Kind() string { return "confirm" }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), errand.StopSignals()...)
 	defer stop()
-	if err := run(ctx, "app.db", send); err != nil {
+	if err := run(ctx, "app.db", "localhost:8080", os.Getenv("OPS_PASSWORD")); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func send(_ context.Context, job *errand.Job[Confirm]) error {
-	return log.Output(1, "confirming to "+job.Args.Email)
-}
-
-func run(ctx context.Context, path string, send func(context.Context, *errand.Job[Confirm]) error) (err error) {
-	// Before the first database is opened. Only Linux has these locks.
-	if _, err := driver.OFDLocking(true); err != nil && !errors.Is(err, driver.ErrOFDLockingUnavailable) {
-		return err
-	}
-	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(5000)"+
-		"&_pragma=journal_mode(wal)&_pragma=synchronous(full)")
+func run(ctx context.Context, path, addr, password string) (err error) {
+	db, err := openDB(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }() // last
-	const table = `CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`
-	if _, err := db.ExecContext(ctx, table); err != nil {
-		return err
-	}
-
-	store, err := sqlite.New(db, nil)
+	store, err := sqlite.New(db.DB, nil)
 	if err != nil {
 		return err
 	}
@@ -59,26 +42,26 @@ func run(ctx context.Context, path string, send func(context.Context, *errand.Jo
 	}
 	defer func() { err = errors.Join(err, q.Close()) }() // after the worker; it closes the store
 
-	w := errand.NewWorker(q, nil)
-	errand.Handle(w, send)
-	if err := order(ctx, db, q, "ada@example.org"); err != nil {
-		return err
-	}
-	return w.Run(ctx)
+	a := &app{db: db, q: q, mail: logMail}
+	ops := map[string]dashboard.User{"ops": {Password: password, Role: dashboard.Operator}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /users", a.postUser)
+	mux.Handle("/errand/", dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Basic(ops)}))
+	mux.Handle("GET /metrics", metrics.Handler(q, &metrics.Options{File: path}))
+	return serve(ctx, addr, mux, a.worker())
 }
 
-// order writes an order and its job, both or neither.
-func order(ctx context.Context, db *sql.DB, q *errand.Queue, email string) error {
-	tx, err := db.BeginTx(ctx, nil)
+// openDB opens the application's database, with its tables.
+func openDB(ctx context.Context, path string) (*sqlx.DB, error) {
+	db, err := sqlite.OpenDB(path, "foreign_keys(1)")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer tx.Rollback() // after the commit there is nothing to roll back
-	if _, err := tx.ExecContext(ctx, `INSERT INTO orders (email) VALUES (?1)`, email); err != nil {
-		return err
+	const table = `CREATE TABLE IF NOT EXISTS users (id INTEGER PRIMARY KEY, email TEXT NOT NULL UNIQUE)`
+	if _, err := db.ExecContext(ctx, table); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
-	if _, err := q.EnqueueTx(ctx, tx, Confirm{email}, nil); err != nil {
-		return err
-	}
-	return tx.Commit()
+	return sqlx.NewDb(db, "sqlite"), nil
 }
+
+func logMail(_ context.Context, to, text string) error { return log.Output(1, text+" to "+to) }

@@ -7,9 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	_ "modernc.org/sqlite" // the driver
-
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // The application's tables are in the queue's file. It writes them by q.Tx, and
@@ -22,7 +21,7 @@ func Example_readingBeside() {
 
 	q := must(errand.Open(ctx, path, nil)) // first
 	defer q.Close()
-	db := must(sql.Open("sqlite", "file:"+path+"?mode=ro&_pragma=busy_timeout(5000)"))
+	db := must(sqlite.OpenDB(path, "query_only(1)"))
 	defer db.Close()
 
 	check(q.Tx(ctx, func(tx *sql.Tx) error {

@@ -2,8 +2,6 @@ package cookbook_test
 
 import (
 	"context"
-	"database/sql"
-	"log/slog"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -36,14 +34,10 @@ func openFile(t *testing.T, _ string) *errand.Queue { return errandtest.New(t, n
 // openBesidePool opens the queue in the application's database, whose pool ends
 // in the bubble too.
 func openBesidePool(t *testing.T, path string) *errand.Queue {
-	db := must(sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)"))
+	db := must(sqlite.OpenDB(path))
 	t.Cleanup(func() { check(db.Close()) })
 	must(db.ExecContext(t.Context(), `CREATE TABLE orders (id INTEGER PRIMARY KEY)`))
-	quiet := slog.New(slog.DiscardHandler)
-	store := must(sqlite.New(db, &sqlite.Options{Durability: sqlite.Relaxed, Logger: quiet}))
-	q := must(errand.New(t.Context(), store, &errand.Options{Logger: quiet}))
-	t.Cleanup(func() { check(q.Close()) })
-	return q
+	return errandtest.NewOn(t, must(sqlite.New(db, nil)), nil)
 }
 
 func testQuarter(t *testing.T, q *errand.Queue) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -34,17 +33,9 @@ func run(ctx context.Context, db, addr, password string) error {
 	users := map[string]dashboard.User{"ops": {Password: password, Role: dashboard.Operator}}
 	mux := http.NewServeMux()
 	mux.Handle("/errand/", dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Basic(users), Name: db}))
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return errors.Join(err, q.Close())
-	}
-	log.Printf("the dashboard is at http://%s/errand/", listener.Addr())
-	server := &http.Server{Handler: mux}
-	go func() { _ = server.Serve(listener) }()
-
 	w := errand.NewWorker(q, nil)
 	errand.Handle(w, func(_ context.Context, job *errand.Job[Report]) error {
 		return log.Output(1, "report made")
 	})
-	return errors.Join(w.Run(ctx), server.Close(), q.Close())
+	return errors.Join(serve(ctx, addr, mux, w), q.Close()) // the queue last
 }

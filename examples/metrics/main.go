@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"log"
-	"net"
 	"net/http"
 	"os/signal"
 	"time"
@@ -41,20 +40,14 @@ func run(ctx context.Context, db, addr string) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics.Handler(q, &metrics.Options{File: db}))
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return errors.Join(err, q.Close())
-	}
-	log.Printf("metrics at http://%s/metrics", listener.Addr())
-	server := &http.Server{Handler: mux}
-	go func() { _ = server.Serve(listener) }()
-
 	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "held"}})
 	errand.Handle(w, report)
+	ctx, stop := context.WithCancel(ctx)
 	reported := make(chan error, 1)
 	go func() { reported <- enqueue(ctx, q) }()
-	err = w.Run(ctx)
-	return errors.Join(err, <-reported, server.Close(), q.Close())
+	err = serve(ctx, addr, mux, w)
+	stop()
+	return errors.Join(err, <-reported, q.Close())
 }
 
 // report fails for some reports, and for some for good.

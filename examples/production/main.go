@@ -10,12 +10,9 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy/policyhttp"
@@ -61,41 +58,7 @@ func run(ctx context.Context, addr, path string, m *mailer) error {
 	w := newWorker(q, m)
 	errand.Handle(w, backup(q, filepath.Dir(path)))
 	if err = scheduleBackups(ctx, q); err == nil {
-		err = serveAndWork(ctx, addr, routes(q), w)
+		err = serve(ctx, addr, routes(q), w)
 	}
 	return errors.Join(err, q.Close()) // the queue last
-}
-
-func serveAndWork(ctx context.Context, addr string, routes http.Handler, w *errand.Worker) error {
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
-	slog.Info("listening", "addr", listener.Addr().String())
-	// The end of ctx stops both; if one of them fails, that stops the other.
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	served := make(chan error, 1)
-	go func() {
-		defer stop()
-		served <- serve(ctx, listener, routes)
-	}()
-	err = w.Run(ctx)
-	stop()
-	return errors.Join(err, <-served)
-}
-
-// serve answers requests until ctx ends, and finishes those that it has begun.
-func serve(ctx context.Context, listener net.Listener, routes http.Handler) error {
-	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
-	done := make(chan error, 1)
-	context.AfterFunc(ctx, func() {
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		done <- server.Shutdown(grace)
-	})
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return <-done
 }

@@ -27,7 +27,7 @@ type board struct {
 func (b *board) boot() {
 	b.t.Helper()
 	var err error
-	if b.db, err = sql.Open("sqlite", "file:"+b.path+"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_txlock=immediate"); err != nil {
+	if b.db, err = sqlite.OpenDB(b.path); err != nil {
 		b.t.Fatal(err)
 	}
 	b.Queue = b.process()

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite"
-
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // charge is a job whose handler writes a row. N says which.
@@ -35,7 +34,7 @@ type shop struct {
 func newShop(t *testing.T, o errand.Options) *shop {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "app.db")
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)&_txlock=immediate")
+	db, err := sqlite.OpenDB(path)
 	if err != nil {
 		t.Fatal(err)
 	}

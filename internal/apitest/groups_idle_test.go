@@ -2,7 +2,6 @@ package apitest
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,13 +11,14 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // watchRows has the file note each change of a row of a job that is there now, and returns
 // how many there were.
 func watchRows(t *testing.T, path string) (changes func() int) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+	db, err := sqlite.OpenDB(path)
 	if err != nil {
 		t.Fatal(err)
 	}

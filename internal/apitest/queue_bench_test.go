@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // ping is a job that does nothing.
@@ -181,7 +182,7 @@ func BenchmarkTx_BesideDrain(b *testing.B) {
 					_, err := tx.ExecContext(context.Background(), `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`)
 					return err
 				}))
-				pool := must(sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(full)"))
+				pool := must(sqlite.OpenDB(path, "busy_timeout(10000)"))
 				fill(b, q, jobs, func(i int) errand.Args { return ping{i} })
 				ctx, stop := context.WithCancel(context.Background())
 				var n atomic.Int64

@@ -77,6 +77,21 @@ func TestDocs_code(t *testing.T) {
 	}
 }
 
+// Examples that serve HTTP beside a worker do it in one form.
+func TestDocs_serve(t *testing.T) {
+	form := read(t, "examples/production/serve.go")
+	for _, dir := range []string{"appdb", "dashboard", "metrics"} {
+		if read(t, "examples/"+dir+"/serve.go") != form {
+			t.Errorf("serve.go of examples/%s is another than that of examples/production", dir)
+		}
+	}
+	for name, source := range goFiles(t, func(name string) bool { return isExample(name) && path.Base(name) != "serve.go" }) {
+		if strings.Contains(source, "errand.NewWorker(") && strings.Contains(source, "http.Server{") {
+			t.Errorf("%s serves beside a worker in a form of its own: want a serve.go as that of examples/production", name)
+		}
+	}
+}
+
 // excerpt reports whether the source has the pieces of the block, in order.
 func excerpt(source, block string) bool {
 	lines := strings.Split(source, "\n")

@@ -92,7 +92,7 @@ func TestHouse_directions(t *testing.T) {
 		"storage/internal/rules": {"storage"},
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
-		"errandtest":                   {module, "internal/door", "policy", "storage/sqlite"},
+		"errandtest":                   {module, "internal/door", "policy", "storage", "storage/sqlite"},
 		"metrics":                      {module},
 		"dashboard":                    {module, "internal/argfilter", "internal/indent", "internal/perminute", "internal/plot", "internal/seconds", "policy", "topic", "webhook"},
 		"internal/perminute":           {},

@@ -3,10 +3,12 @@ package kit
 
 import (
 	"context"
+	"log"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -46,6 +48,34 @@ func HeedSignals() {
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+}
+
+// LogLines has the lines that this process logs by package log, or by the default of slog, come
+// by a channel, until restore is called. Nobody waits for a reader: what has no room is dropped.
+func LogLines() (lines <-chan string, restore func()) {
+	was, l := log.Writer(), make(lineWriter, 1000)
+	log.SetOutput(l)
+	return l, func() { log.SetOutput(was) }
+}
+
+type lineWriter chan string
+
+// Write sends a line: package log writes each at once.
+func (l lineWriter) Write(b []byte) (int, error) {
+	select {
+	case l <- strings.TrimSuffix(string(b), "\n"):
+	default:
+	}
+	return len(b), nil
+}
+
+// After waits for a line with a mark, and returns the rest of the line.
+func After(lines <-chan string, mark string) string {
+	for {
+		if _, rest, ok := strings.Cut(<-lines, mark); ok {
+			return rest
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +77,12 @@ func checkApp(ctx context.Context, app *sql.DB, path string, o Options) error {
 	if err = conn.QueryRowContext(ctx, sqlAnyRead).Scan(&n); err == nil {
 		err = checkWAL(ctx, conn)
 	}
+	if err == nil {
+		err = checkAppSync(ctx, conn, o)
+	}
+	if err == nil {
+		err = warnOfTimeout(ctx, conn, o)
+	}
 	for _, end := range []string{"-wal", "-shm"} {
 		if _, e := os.Lstat(path + end); err == nil && errors.Is(e, os.ErrNotExist) && !o.AnyFileSystem {
 			err = goneError{lost: fmt.Sprintf("path %q: it is missing, and the application has the database open: close all its connections, and open it anew", path+end)}
@@ -90,12 +97,19 @@ func checkWAL(ctx context.Context, db querier) error {
 		return err
 	}
 	if mode != "wal" {
-		return fmt.Errorf("%w: journal_mode %q: must be wal (_pragma=journal_mode(wal) in the DSN)", storage.ErrUnsupportedDB, mode)
+		return fmt.Errorf("%w: journal_mode %q: must be wal: write _pragma=journal_mode(wal) in the DSN%s", storage.ErrUnsupportedDB, mode, orOpenDB)
 	}
 	return nil
 }
 
-const sqlSynchronous = `PRAGMA synchronous`
+const (
+	sqlSynchronous = `PRAGMA synchronous`
+	sqlBusyTimeout = `PRAGMA busy_timeout`
+	sqlPragmaKnown = `SELECT COUNT(*) FROM pragma_pragma_list WHERE name = lower(?1)`
+)
+
+// orOpenDB ends what is said of a database that the application has opened by a DSN.
+const orOpenDB = ", or open the database by sqlite.OpenDB"
 
 // checkSync refuses a connection of the application that syncs nothing. SQLite
 // moves the log into the database on whichever connection it comes to; on this
@@ -106,8 +120,42 @@ func checkSync(db func(text string, args []any, dest ...any) error) error {
 	if err := db(sqlSynchronous, nil, &level); err != nil || level != 0 {
 		return err
 	}
-	return fmt.Errorf("%w: synchronous OFF (0) on a connection of the application: must be NORMAL (1) or FULL (2), "+
-		"by _pragma=synchronous(normal) in the DSN", storage.ErrUnsupportedDB)
+	return fmt.Errorf("%w: synchronous OFF (0) on a connection of the application: must be FULL (2) or NORMAL (1): "+
+		"write _pragma=synchronous(full) in the DSN%s", storage.ErrUnsupportedDB, orOpenDB)
+}
+
+// checkAppSync refuses or warns of a connection of the application whose commits survive
+// less than those of the Store.
+func checkAppSync(ctx context.Context, conn *sql.Conn, o Options) error {
+	var level int
+	db := func(text string, _ []any, dest ...any) error { return conn.QueryRowContext(ctx, text).Scan(dest...) }
+	switch err := checkSync(db); {
+	case err != nil && o.Durability == Full:
+		return err
+	case err != nil:
+		o.Logger.Warn("errand: a crash of the system or a power cut may damage the file", "error", translate(err))
+	}
+	if err := db(sqlSynchronous, nil, &level); err != nil || level != 1 || o.Durability != Full {
+		return err
+	}
+	o.Logger.Warn("errand: synchronous NORMAL (1) on a connection of the application: a power cut may lose the jobs that its last " +
+		"transactions have enqueued; write _pragma=synchronous(full) in the DSN" + orOpenDB)
+	return nil
+}
+
+// leastAppTimeout is that for which the writes of the application should wait for those of
+// the queue, in milliseconds.
+const leastAppTimeout = 1000
+
+// warnOfTimeout warns of a connection of the application that does not wait for its turn.
+func warnOfTimeout(ctx context.Context, conn *sql.Conn, o Options) error {
+	var timeout int
+	if err := conn.QueryRowContext(ctx, sqlBusyTimeout).Scan(&timeout); err != nil || timeout >= leastAppTimeout {
+		return err
+	}
+	o.Logger.Warn("errand: busy_timeout below 1,000 ms on a connection of the application: its transactions fail with SQLITE_BUSY " +
+		"while the queue or another program writes; write _pragma=busy_timeout(5000) in the DSN" + orOpenDB)
+	return nil
 }
 
 // beginsDeferred reports whether the application's transactions begin without
@@ -133,7 +181,7 @@ func beginsDeferred(ctx context.Context, app *sql.DB, conn *sql.Conn) (deferred 
 // withoutWaiting runs f while conn gives up at once on locks of others.
 func withoutWaiting(ctx context.Context, conn *sql.Conn, f func() error) error {
 	var timeout int
-	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&timeout); err != nil {
+	if err := conn.QueryRowContext(ctx, sqlBusyTimeout).Scan(&timeout); err != nil {
 		return err
 	}
 	if _, err := conn.ExecContext(ctx, "PRAGMA busy_timeout = 0"); err != nil {
@@ -142,6 +190,80 @@ func withoutWaiting(ctx context.Context, conn *sql.Conn, f func() error) error {
 	err := f()
 	_, back := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout))
 	return errors.Join(err, back)
+}
+
+// appPragmas are those that OpenDB sets.
+var appPragmas = []string{"busy_timeout(5000)", "journal_mode(wal)", "synchronous(full)"}
+
+// onePragma is the name of a pragma and its value.
+var onePragma = regexp.MustCompile(`^([A-Za-z_]+)\([A-Za-z0-9_-]+\)$`)
+
+// OpenDB opens the SQLite file at path as the database of an application, in which a queue
+// is to live: pass it to [New]. It creates the file with mode 0600 if there is none. All that
+// New asks for is set:
+//
+//   - The file is in WAL mode, and commits are synced, as with [Full].
+//   - Writes wait for those of others for up to 5 s.
+//   - Transactions begin immediate, except those with [sql.TxOptions].ReadOnly, and all of a
+//     database with the pragma "query_only(1)", which only reads.
+//   - OFD locks are on where there are any, unless the process has used a database before.
+//
+// pragmas are run on each connection too, for example "foreign_keys(1)" or "cache_size(-20000)".
+// One with the name of a pragma above replaces it. Without pragmas the others have the values
+// that SQLite gives them: foreign keys are not enforced.
+//
+// path must be the plain name of a file. OpenDB returns [storage.ErrUnsupportedDB] for a
+// database in memory, for a URI, and for a path with parameters of a DSN. It returns an error
+// for a pragma that SQLite does not have, and errors as those of [Open] for a file that cannot
+// be opened. Close the queue first, then the database.
+func OpenDB(path string, pragmas ...string) (*sql.DB, error) {
+	full, err := plainPath(path)
+	if err != nil {
+		return nil, err
+	}
+	if dsnParameter.MatchString(path) {
+		return nil, fmt.Errorf("%w: path %q: must be the plain name of a file, without parameters of a DSN: "+
+			"OpenDB sets these, and takes pragmas as arguments", storage.ErrUnsupportedDB, path)
+	}
+	all := slices.Clone(appPragmas)
+	for _, p := range pragmas {
+		of := onePragma.FindStringSubmatch(p)
+		if of == nil {
+			return nil, fmt.Errorf("errand: pragma %q: must be a name and a value, as foreign_keys(1)", p)
+		}
+		own := func(q string) bool { return strings.EqualFold(of[1], onePragma.FindStringSubmatch(q)[1]) }
+		all = append(slices.DeleteFunc(all, own), p)
+	}
+	_, _ = driver.OFDLocking(true) // New warns if that is too late
+	if full, err = prepareFile(full); err != nil {
+		return nil, translate(err)
+	}
+	db := sql.OpenDB(connectorTo(full, all, url.Values{}))
+	if err := checkPragmas(context.Background(), db, pragmas); err != nil {
+		return nil, errors.Join(translate(err), db.Close())
+	}
+	return db, nil
+}
+
+// dsnParameter is the first parameter of a DSN.
+var dsnParameter = regexp.MustCompile(`\?\w+=`)
+
+// checkPragmas returns an error for a pragma that SQLite does not have, and so ignores.
+func checkPragmas(ctx context.Context, db *sql.DB, pragmas []string) error {
+	if err := db.PingContext(ctx); err != nil {
+		return err
+	}
+	for _, p := range pragmas {
+		name := onePragma.FindStringSubmatch(p)[1]
+		var known bool
+		if err := db.QueryRowContext(ctx, sqlPragmaKnown, name).Scan(&known); err != nil {
+			return err
+		}
+		if !known {
+			return fmt.Errorf("errand: pragma %q: SQLite has no pragma %s", p, name)
+		}
+	}
+	return nil
 }
 
 // openPool makes a pool of at most n connections, kept for good. The file must
@@ -173,23 +295,28 @@ func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 func openPoolIf(path string, n int, o Options, pragmas []string, look func() error) *sql.DB {
 	// Defensive: no statement, not even of the application in a Tx, can change the
 	// list of tables or a page as such.
-	q := url.Values{"mode": {"rw"}, "_txlock": {"immediate"}, "_defensive": {"1"}}
-	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", o.BusyTimeout.Milliseconds()))
-	for _, p := range pragmas {
-		if strings.HasPrefix(p, "query_only") {
-			q.Set("_txlock", "deferred")
-		}
-		q.Add("_pragma", p)
+	pragmas = append(slices.Clone(pragmas), fmt.Sprintf("busy_timeout(%d)", o.BusyTimeout.Milliseconds()))
+	db := sql.OpenDB(connector{connectorTo(path, pragmas, url.Values{"_defensive": {"1"}}), look})
+	db.SetMaxOpenConns(n)
+	db.SetMaxIdleConns(n)
+	return db
+}
+
+// connectorTo opens connections to a file that exists, with these pragmas and with what else
+// is in q. Transactions begin immediate, but not on a connection that only reads.
+func connectorTo(path string, pragmas []string, q url.Values) sqldriver.Connector {
+	q.Set("mode", "rw")
+	q.Set("_txlock", "immediate")
+	if slices.Contains(pragmas, "query_only(1)") {
+		q.Set("_txlock", "deferred")
 	}
+	q["_pragma"] = pragmas
 	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: q.Encode()}
 	c, err := driver.NewConnector(dsn.String())
 	if err != nil { // only if the name does not parse, which it does
 		panic(err)
 	}
-	db := sql.OpenDB(connector{c, look})
-	db.SetMaxOpenConns(n)
-	db.SetMaxIdleConns(n)
-	return db
+	return c
 }
 
 type querier interface {
@@ -395,7 +522,7 @@ func (s *Store) connect(ctx context.Context, app *sql.DB) (conn *sql.Conn, err e
 	s.ballast.open()
 	if app != nil && beginsDeferred(ctx, app, conn) {
 		s.opts.Logger.Warn("errand: transactions of the application begin deferred: one that has read cannot write " +
-			"after another commit (SQLITE_BUSY_SNAPSHOT, 517); set _txlock=immediate in the DSN")
+			"after another commit (SQLITE_BUSY_SNAPSHOT, 517); write _txlock=immediate in the DSN" + orOpenDB)
 	}
 	return conn, nil
 }

@@ -33,7 +33,7 @@ func translate(err error) error {
 	}
 	if e.Code() == lib.SQLITE_BUSY_SNAPSHOT && !errors.Is(err, storage.ErrBusy) {
 		err = fmt.Errorf("the transaction had read before another one committed, so it cannot write; "+
-			"set _txlock=immediate in the DSN: %w", err)
+			"write _txlock=immediate in the DSN"+orOpenDB+": %w", err)
 	}
 	if errors.Is(err, storage.ErrFull) { // see asFull
 		return err

@@ -79,7 +79,7 @@ func (s *Store) inside(ctx context.Context, in any, keys int, partly bool, f fun
 	var e *driver.Error
 	if errors.As(err, &e) && e.Code() == lib.SQLITE_BUSY_SNAPSHOT {
 		return fmt.Errorf("%w: the transaction began by reading, and somebody has written since: "+
-			"begin it with _txlock=immediate in the DSN, or use Tx: %w", storage.ErrBusy, err)
+			"use Tx, write _txlock=immediate in the DSN"+orOpenDB+": %w", storage.ErrBusy, err)
 	}
 	if err = translate(s.asFull(err)); errors.Is(err, storage.ErrBusy) {
 		return err // for what the application does in the transaction

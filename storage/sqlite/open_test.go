@@ -196,6 +196,108 @@ func TestNew_Unsupported(t *testing.T) {
 	}
 }
 
+// What OpenDB returns is as New wants it, on each connection, also of a file with an odd name.
+//
+//errand:shows a DSN with a slip
+func TestOpenDB(t *testing.T) {
+	for _, name := range []string{"app.db", "what?.db", "a b&c=d.db", "100%.db"} {
+		path := filepath.Join(t.TempDir(), name)
+		app, err := sqlite.OpenDB(path, "foreign_keys(1)", "SYNCHRONOUS(EXTRA)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer app.Close()
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the file is %v, %v", info, err)
+		}
+		for range 3 { // connections at a time
+			conn, err := app.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			for pragma, want := range map[string]string{"journal_mode": "wal", "busy_timeout": "5000", "synchronous": "3", "foreign_keys": "1"} {
+				var got string
+				if err := conn.QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got); err != nil || got != want {
+					t.Errorf("%s is %s, %v: want %s", pragma, got, err, want)
+				}
+			}
+		}
+		if warns, err := newOn(t, app, sqlite.Full); err != nil || len(warns) > 0 {
+			t.Errorf("%q: New returned %v, and warned of %q", name, err, warns)
+		}
+	}
+	app, err := sqlite.OpenDB(filepath.Join(t.TempDir(), "app.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.Close()
+	if warns, err := newOn(t, app, sqlite.Full); err != nil || len(warns) > 0 {
+		t.Errorf("New returned %v, and warned of %q", err, warns)
+	}
+	var level int
+	if err := app.QueryRowContext(t.Context(), "PRAGMA synchronous").Scan(&level); err != nil || level != 2 {
+		t.Errorf("synchronous is %d, %v: want 2", level, err)
+	}
+}
+
+// A file is not made again for a database that was deleted.
+func TestOpenDB_deleted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	app, err := sqlite.OpenDB(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.Close()
+	app.SetMaxIdleConns(0)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := app.PingContext(t.Context()); err == nil {
+		t.Error("a new file is opened in place of a deleted one")
+	}
+}
+
+//errand:shows a DSN with a slip
+func TestOpenDB_refuses(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "app.db")
+	noise := filepath.Join(dir, "noise.db")
+	if err := os.WriteFile(noise, []byte(strings.Repeat("not a database at all. ", 300)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		path    string
+		pragmas []string
+		is      error
+		says    string
+	}{
+		"empty":          {says: "path is empty: must name a file"},
+		"in memory":      {path: ":memory:", is: storage.ErrUnsupportedDB, says: "must be the plain name of a file"},
+		"URI":            {path: "file:" + path, is: storage.ErrUnsupportedDB, says: "must be the plain name of a file"},
+		"DSN":            {path: path + "?_pragma=foreign_keys(1)", is: storage.ErrUnsupportedDB, says: "without parameters of a DSN: OpenDB sets these, and takes pragmas as arguments"},
+		"mode":           {path: path + "?mode=ro", is: storage.ErrUnsupportedDB, says: "without parameters of a DSN"},
+		"folder":         {path: dir, is: storage.ErrUnsupportedDB, says: "is a directory"},
+		"missing folder": {path: filepath.Join(dir, "no", "app.db"), is: os.ErrNotExist, says: "no such file or directory"},
+		"not a database": {path: noise, is: storage.ErrCorrupt, says: "not a database"},
+		"no value":       {path: path, pragmas: []string{"foreign_keys"}, says: `pragma "foreign_keys": must be a name and a value, as foreign_keys(1)`},
+		"equals":         {path: path, pragmas: []string{"foreign_keys=1"}, says: "must be a name and a value"},
+		"two statements": {path: path, pragmas: []string{"foreign_keys(1); DROP TABLE users"}, says: "must be a name and a value"},
+		"parameter":      {path: path, pragmas: []string{"_pragma=foreign_keys(1)"}, says: "must be a name and a value"},
+		"unknown":        {path: path, pragmas: []string{"foreign_key(1)"}, says: `pragma "foreign_key(1)": SQLite has no pragma foreign_key`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := sqlite.OpenDB(c.path, c.pragmas...)
+			if err == nil || !strings.Contains(err.Error(), c.says) || c.is != nil && !errors.Is(err, c.is) {
+				t.Errorf("error %v: want %v with %q", err, c.is, c.says)
+			}
+		})
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*[?]*")); err != nil || len(left) > 0 {
+		t.Errorf("files were made: %v, %v", left, err)
+	}
+}
+
 func TestStore_Closed(t *testing.T) {
 	s := newDB(t, nil).open()
 	id := enqueue(t, s, "a", 1)[0].ID

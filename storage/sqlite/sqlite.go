@@ -214,15 +214,9 @@ var (
 // [storage.ErrCorrupt], while running jobs can be finished. That lasts over
 // restarts, until a check finds the tables sound.
 func Open(path string, opts *Options) (*Store, error) {
-	if path == "" {
-		return nil, errors.New("errand: path is empty: must name a file")
-	}
-	if strings.Contains(path, ":memory:") || strings.HasPrefix(path, "file:") {
-		return nil, fmt.Errorf("%w: path %q: must be the plain name of a file", storage.ErrUnsupportedDB, path)
-	}
-	full, err := filepath.Abs(path)
+	full, err := plainPath(path)
 	if err != nil {
-		return nil, fmt.Errorf("errand: path %q: %w", path, err)
+		return nil, err
 	}
 	o := opts.withDefaults()
 	if err := o.validate(); err != nil {
@@ -247,26 +241,45 @@ func Open(path string, opts *Options) (*Store, error) {
 	return open(full, o, nil)
 }
 
+// plainPath returns the absolute path of a file that is given by its plain name.
+func plainPath(path string) (string, error) {
+	if path == "" {
+		return "", errors.New("errand: path is empty: must name a file")
+	}
+	if strings.Contains(path, ":memory:") || strings.HasPrefix(path, "file:") {
+		return "", fmt.Errorf("%w: path %q: must be the plain name of a file", storage.ErrUnsupportedDB, path)
+	}
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("errand: path %q: %w", path, err)
+	}
+	return full, nil
+}
+
 // New opens a Store on the database of the application, beside db: it asks db
 // where its file is, opens connections of its own to it, and uses db for
 // nothing else. db stays the caller's to close, after the Store.
 //
-// The file must be in WAL mode already, and db must be of modernc's driver: two copies of
-// SQLite in one process drop each other's locks. New returns [storage.ErrUnsupportedDB]
-// for anything else, and for synchronous OFF with Full. With Relaxed New warns of
-// synchronous OFF. It also warns of transactions of db that begin deferred: they should
-// begin immediate, by _txlock=immediate in the DSN.
+// [OpenDB] opens such a database. If db was opened by a DSN, these rules hold, and errors
+// and warnings say what to write:
 //
-// On Linux call modernc.org/sqlite.OFDLocking(true) before db is first used, so
-// that code which opens and closes the database file cannot drop those locks
-// either; New warns if that was missed. Such code must not open the -shm file
-// beside the database: no setting protects the locks on it.
+//   - db must be of modernc's driver: two copies of SQLite in one process drop each other's
+//     locks. The file must be in WAL mode already. New returns [storage.ErrUnsupportedDB] for
+//     anything else, and for synchronous OFF with Full.
+//   - New warns of a synchronous that is less than Durability says, of transactions that begin
+//     deferred, and of a busy_timeout below a second.
+//   - On Linux call modernc.org/sqlite.OFDLocking(true) before db is first used, so that code
+//     which opens and closes the database file cannot drop those locks either. New warns if
+//     that was missed.
+//
+// No code of the process may open the -shm file beside the database: nothing protects the
+// locks on it.
 func New(db *sql.DB, opts *Options) (*Store, error) {
 	if db == nil {
 		return nil, errors.New("errand: db is nil: must be an open database")
 	}
 	if _, ok := db.Driver().(*driver.Driver); !ok {
-		return nil, fmt.Errorf("%w: driver %T: must be that of modernc.org/sqlite", storage.ErrUnsupportedDB, db.Driver())
+		return nil, fmt.Errorf("%w: driver %T: must be that of modernc.org/sqlite%s", storage.ErrUnsupportedDB, db.Driver(), orOpenDB)
 	}
 	o := opts.withDefaults()
 	if o.ReadOnly || o.Existing || o.Own {
@@ -280,7 +293,7 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 		return nil, translate(err)
 	}
 	if path == "" {
-		return nil, fmt.Errorf("%w: the database is in memory: must be a file", storage.ErrUnsupportedDB)
+		return nil, fmt.Errorf("%w: the database is in memory: must be a file%s", storage.ErrUnsupportedDB, orOpenDB)
 	}
 	if err := checkSQLites(path); err != nil {
 		return nil, err
@@ -290,11 +303,6 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 	}
 	if err := checkApp(context.Background(), db, path, o); err != nil {
 		return nil, translate(err)
-	}
-	if err := checkSync(plain{context.Background(), db}.row); err != nil && o.Durability == Full {
-		return nil, translate(err)
-	} else if err != nil {
-		o.Logger.Warn("errand: a crash of the system or a power cut may damage the file", "error", translate(err))
 	}
 	useOFDLocks(o.Logger)
 	return open(path, o, db)
@@ -306,7 +314,7 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 func useOFDLocks(log *slog.Logger) {
 	if _, err := driver.OFDLocking(true); errors.Is(err, driver.ErrOFDLockingTooLate) {
 		log.Warn("errand: a database was opened before OFD locks were switched on; " +
-			"call modernc.org/sqlite.OFDLocking(true) first thing in main, or a program that opens and closes the file itself drops SQLite's locks")
+			"open it by sqlite.OpenDB, or call modernc.org/sqlite.OFDLocking(true) first thing in main: else a program that opens and closes the file itself drops SQLite's locks")
 	}
 }
 
@@ -433,6 +441,9 @@ func (l *lifetime) usable() error {
 	}
 	return nil
 }
+
+// Path returns the path of the database. Links on the way to it may be resolved.
+func (s *Store) Path() string { return s.path }
 
 // Close implements [storage.Store]. Closing twice is harmless; every call
 // returns when all is closed. It waits for calls under way and must not be

@@ -150,44 +150,70 @@ func TestStore_EnqueueTx_SynchronousOff(t *testing.T) {
 	}
 }
 
-// New says what is not right about the connections of the application.
+// New says what is not right about the connections of the application, and what to write.
 //
 //errand:shows synchronous=OFF beside Full | | New and EnqueueTx refuse it under Full; under Relaxed New warns
 //errand:shows transactions that begin deferred | | New warns of a pool that begins them; the error says what to set
+//errand:shows a DSN with a slip | | each error and warning of New says what to write, and names OpenDB, whose database has no slip
 func TestNew_WarnsOfTheApplication(t *testing.T) {
-	const sync, begin = "synchronous OFF (0)", "_txlock=immediate"
-	for dsn, c := range map[string]struct {
+	const right = "_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)&_pragma=synchronous(full)&_txlock=immediate"
+	for name, c := range map[string]struct {
+		dsn        string
 		durability sqlite.Durability
 		is         error
-		warns      []string
+		says       []string // in the error, or else each in a warning of its own
 	}{
-		"_pragma=synchronous(off)&_txlock=immediate":     {is: storage.ErrUnsupportedDB},
-		"_pragma=synchronous(off)&_txlock=immediate&x=1": {durability: sqlite.Relaxed, warns: []string{sync}},
-		"_pragma=synchronous(normal)":                    {warns: []string{begin}},
-		"_txlock=immediate":                              {},
-		"_txlock=exclusive":                              {},
+		"right":              {dsn: right},
+		"exclusive":          {dsn: strings.Replace(right, "immediate", "exclusive", 1)},
+		"no WAL":             {dsn: strings.Replace(right, "journal_mode(wal)", "journal_mode(delete)", 1), is: storage.ErrUnsupportedDB, says: []string{"write _pragma=journal_mode(wal)"}},
+		"misspelled WAL":     {dsn: strings.Replace(right, "journal_mode(wal)", "journal(wal)", 1), is: storage.ErrUnsupportedDB, says: []string{"write _pragma=journal_mode(wal)"}},
+		"sync off":           {dsn: strings.Replace(right, "(full)", "(off)", 1), is: storage.ErrUnsupportedDB, says: []string{"write _pragma=synchronous(full)"}},
+		"sync off, relaxed":  {dsn: strings.Replace(right, "(full)", "(off)", 1), durability: sqlite.Relaxed, says: []string{"write _pragma=synchronous(full)"}},
+		"less sync":          {dsn: strings.Replace(right, "(full)", "(normal)", 1), says: []string{"write _pragma=synchronous(full)"}},
+		"less sync, relaxed": {dsn: strings.Replace(right, "(full)", "(normal)", 1), durability: sqlite.Relaxed},
+		"default sync":       {dsn: strings.Replace(right, "_pragma=synchronous(full)&", "", 1)}, // is FULL
+		"deferred":           {dsn: strings.Replace(right, "&_txlock=immediate", "", 1), says: []string{"write _txlock=immediate"}},
+		"no timeout":         {dsn: strings.Replace(right, "_pragma=busy_timeout(5000)&", "", 1), says: []string{"write _pragma=busy_timeout(5000)"}},
+		"seconds":            {dsn: strings.Replace(right, "(5000)", "(5)", 1), says: []string{"write _pragma=busy_timeout(5000)"}},
+		"WAL alone":          {dsn: "_pragma=journal_mode(wal)", says: []string{"write _pragma=busy_timeout(5000)", "write _txlock=immediate"}},
 	} {
-		t.Run(dsn, func(t *testing.T) {
-			app := appDB(t, "file:"+filepath.Join(t.TempDir(), "jobs.db")+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)&"+dsn)
-			var warns []string
-			s, err := sqlite.New(app, &sqlite.Options{Durability: c.durability, Logger: slog.New(listener(func(level slog.Level, text string) {
-				if strings.Contains(text, sync) || strings.Contains(text, begin) {
-					warns = append(warns, text)
-				}
-			}))})
-			if !errors.Is(err, c.is) || err != nil && !strings.Contains(err.Error(), sync) {
+		t.Run(name, func(t *testing.T) {
+			app := appDB(t, "file:"+filepath.Join(t.TempDir(), "jobs.db")+"?"+c.dsn)
+			if _, err := app.Exec("CREATE TABLE orders (id INTEGER PRIMARY KEY)"); err != nil {
+				t.Fatal(err)
+			}
+			said, err := newOn(t, app, c.durability)
+			if !errors.Is(err, c.is) {
 				t.Fatalf("New: %v, want %v", err, c.is)
 			}
-			if err == nil {
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
+			if err != nil {
+				said = append(said, err.Error())
 			}
-			if len(warns) != len(c.warns) || len(warns) > 0 && !strings.Contains(warns[0], c.warns[0]) {
-				t.Errorf("warnings %q, want %q", warns, c.warns)
+			if len(said) != len(c.says) {
+				t.Fatalf("New says %q, want %q", said, c.says)
+			}
+			for i, want := range c.says {
+				if !strings.Contains(said[i], want) || !strings.Contains(said[i], "sqlite.OpenDB") {
+					t.Errorf("New says %q, want %q and sqlite.OpenDB", said[i], want)
+				}
 			}
 		})
 	}
+}
+
+// newOn opens and closes a Store beside a database, and returns what it warns of, but for what
+// hangs on the process.
+func newOn(t *testing.T, app *sql.DB, durability sqlite.Durability) (warns []string, err error) {
+	t.Helper()
+	s, err := sqlite.New(app, &sqlite.Options{Durability: durability, Logger: slog.New(listener(func(level slog.Level, text string) {
+		if level >= slog.LevelWarn && !strings.Contains(text, "OFD locks") && !strings.Contains(text, "in memory") {
+			warns = append(warns, text)
+		}
+	}))})
+	if err == nil {
+		err = s.Close()
+	}
+	return warns, err
 }
 
 //errand:shows transactions that begin deferred
