@@ -279,7 +279,7 @@ func TestDrain_timeStandsStill(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2030, 1, 1, 0, 0, 0, 500, time.UTC)
 	q := errandtest.New(t, &errand.Options{Clock: func() time.Time { return now }})
-	if _, err := q.Enqueue(t.Context(), SendEmail{}, &errand.JobOptions{RunAt: now}); err != nil {
+	if _, err := q.Enqueue(t.Context(), SendEmail{}, &errand.JobOptions{DueAt: now}); err != nil {
 		t.Fatal(err)
 	}
 	if got := errandtest.Drain(t, q, worker(q, done), nil); got.Done != 1 {

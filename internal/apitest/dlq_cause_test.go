@@ -11,6 +11,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
 )
 
@@ -98,18 +99,18 @@ func TestJobFilter_Cause(t *testing.T) {
 	}
 }
 
-// counted is a store that counts the reads of causes and deaths.
-type counted struct {
+// readCounter is a store that counts the reads of causes and deaths.
+type readCounter struct {
 	*sqlite.Store
 	reads int
 }
 
-func (s *counted) Causes(ctx context.Context, lane errand.Lane, limit int) ([]errand.Cause, error) {
+func (s *readCounter) Causes(ctx context.Context, lane errand.Lane, limit int) ([]errand.Cause, error) {
 	s.reads++
 	return s.Store.Causes(ctx, lane, limit)
 }
 
-func (s *counted) Deaths(ctx context.Context, causes []int64, from time.Time, each time.Duration, n, most int) ([][]int, error) {
+func (s *readCounter) Deaths(ctx context.Context, causes []int64, from time.Time, each time.Duration, n, most int) ([][]int, error) {
 	s.reads++
 	return s.Store.Deaths(ctx, causes, from, each, n, most)
 }
@@ -120,7 +121,7 @@ func TestCauses_HoursAreOneRead(t *testing.T) {
 	for i, text := range []string{"a", "b", "b", "c", "c", "c"} {
 		g.bury(note{}, &errand.JobOptions{Queue: fmt.Sprintf("q%d", i%2)}, errand.ReasonPermanent, text)
 	}
-	s := &counted{Store: g.store.(*sqlite.Store)}
+	s := &readCounter{Store: g.store.(*sqlite.Store)}
 	q, err := errand.New(t.Context(), s, &errand.Options{Logger: quiet, Clock: func() time.Time { return g.now }})
 	if err != nil {
 		t.Fatal(err)
