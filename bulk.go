@@ -170,6 +170,7 @@ func (q *Queue) bulkOrder(ctx context.Context, b *Bulk) (*bulk.Order, error) {
 	o := q.order(&f, b.Do, b.Filter)
 	o.By, o.Rate = b.By, b.Rate
 	f.some(&b.Filter)
+	f.within(0, "filter.")
 	f.notBulk("filter.queue", b.Filter.Queue)
 	f.notBulk("filter.kind", b.Filter.Kind)
 	f.between("rate", b.Rate, mostRate)
@@ -186,16 +187,20 @@ func (q *Queue) bulkOrder(ctx context.Context, b *Bulk) (*bulk.Order, error) {
 	other("change", !b.Change.isZero(), BulkChange)
 	switch b.Do {
 	case BulkRedrive:
-		q.redrive(&f, "redrive.queue", o, &b.Redrive)
+		q.redrive(&f, "redrive.", o, &b.Redrive)
 		if o.Set = f.set(b.Set, q.opts.MaxArgs); len(o.Set) > 0 && o.With != nil && o.With.Args != nil {
 			f.field("set", len(o.Set), "must be empty if redrive.change has args")
 		}
 	case BulkRunNow:
 		o.First, o.Failed = b.RunNow.FirstRuns, b.RunNow.FailedOnly
 	case BulkChange:
-		q.edit(&f, o, &b.Change)
+		q.edit(&f, "change.", o, &b.Change)
 	}
-	if err := q.checked(ctx, &f, o, cmp.Or(b.Redrive.Change, &b.Change)); err != nil {
+	place := "change."
+	if b.Do == BulkRedrive {
+		place = "redrive.change."
+	}
+	if err := q.checked(ctx, &f, place, o, cmp.Or(b.Redrive.Change, &b.Change)); err != nil {
 		return nil, err
 	}
 	return o, q.noBulks(ctx, o.IDs)

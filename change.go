@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/errandq/errand/internal/bulk"
@@ -60,8 +61,8 @@ func (q *Queue) Change(ctx context.Context, filter JobFilter, c JobChange) (Chan
 	var f faults
 	o := q.order(&f, BulkChange, filter)
 	f.some(&filter)
-	q.edit(&f, o, &c)
-	if err := q.checked(ctx, &f, o, &c); err != nil {
+	q.edit(&f, "", o, &c)
+	if err := q.checked(ctx, &f, "", o, &c); err != nil {
 		return ChangeResult{}, err
 	}
 	if len(o.IDs) == 0 && len(filter.States) == 0 {
@@ -98,10 +99,11 @@ func (c *JobChange) isZero() bool {
 	return c.DueAt.IsZero() && c.Delay == 0 && c.Priority == nil && c.Queue == "" && isNil(c.Policy) && isNil(c.Args)
 }
 
-// edit checks a change and puts it into an order as the store takes it.
-func (q *Queue) edit(f *faults, order *bulk.Order, c *JobChange) {
+// edit checks a change, which is at place in what the caller wrote, and puts it into an order as the
+// store takes it.
+func (q *Queue) edit(f *faults, place string, order *bulk.Order, c *JobChange) {
 	if c.isZero() {
-		f.field("change", nil, "must set a field")
+		f.field(strings.TrimSuffix(cmp.Or(place, "change"), "."), nil, "must set a field")
 	}
 	e := &storage.Edit{DueAt: c.DueAt, Delay: c.Delay, Priority: c.Priority, Queue: c.Queue}
 	order.Edit = e
@@ -109,28 +111,28 @@ func (q *Queue) edit(f *faults, order *bulk.Order, c *JobChange) {
 	if c.Priority != nil {
 		o.Priority = *c.Priority
 	}
-	f.jobOptions("", &o)
+	f.jobOptions(place, &o)
 	if c.Queue != "" {
-		f.queue("queue", c.Queue, &q.opts)
+		f.queue(place+"queue", c.Queue, &q.opts)
 	}
 	if !isNil(c.Policy) {
 		e.Policy = []byte{}
-		if d := f.override("policy", c.Policy); d != (policy.Document{}) {
-			e.Policy = f.json("policy", d)
+		if d := f.override(place+"policy", c.Policy); d != (policy.Document{}) {
+			e.Policy = f.json(place+"policy", d)
 		}
 	}
 	if !isNil(c.Args) {
 		if len(order.IDs) == 0 {
-			f.field("args", c.Args.Kind(), "must be nil unless the jobs are named by IDs")
+			f.field(place+"args", c.Args.Kind(), "must be nil unless the jobs are named by IDs")
 		}
-		f.kind("", c.Args, &q.types)
-		e.Args = f.args("args", c.Args, q.opts.MaxArgs)
+		f.kind(place, c.Args, &q.types)
+		e.Args = f.args(place+"args", c.Args, q.opts.MaxArgs)
 	}
 }
 
 // checked returns what is wrong with an order, last whether the jobs that get other args are of
-// their kind, which they are for ever.
-func (q *Queue) checked(ctx context.Context, f *faults, o *bulk.Order, c *JobChange) error {
+// their kind, which they are for ever. The change is at place.
+func (q *Queue) checked(ctx context.Context, f *faults, place string, o *bulk.Order, c *JobChange) error {
 	e := cmp.Or(o.Edit, o.With)
 	if err := f.err(); err != nil || e == nil || e.Args == nil {
 		return err
@@ -142,7 +144,7 @@ func (q *Queue) checked(ctx context.Context, f *faults, o *bulk.Order, c *JobCha
 		case err != nil:
 			return err
 		case r.Kind != kind:
-			f.field("args", kind, fmt.Sprintf("must be of the kind of job %v, %s", id, r.Kind))
+			f.field(place+"args", kind, fmt.Sprintf("must be of the kind of job %v, %s", id, r.Kind))
 		}
 	}
 	return f.err()

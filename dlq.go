@@ -96,12 +96,19 @@ func (d *DeadLetters) Causes(ctx context.Context, o *CauseOptions) ([]Cause, err
 		return all, err
 	}
 	from := d.q.clock.Now().UTC().Truncate(time.Hour).Add(-(hoursCounted - 1) * time.Hour)
+	var ids []int64
 	for i := range all[:min(len(all), hoursCauses)] {
-		died, err := d.q.store.Deaths(ctx, all[i].ID, from, time.Hour, hoursCounted, hoursMost)
-		if err != nil {
-			return nil, err
-		}
-		all[i].Hours = &storage.CauseHours{From: from, Died: died, Most: hoursMost}
+		ids = append(ids, all[i].ID)
+	}
+	if len(ids) == 0 {
+		return all, nil
+	}
+	died, err := d.q.store.Deaths(ctx, ids, from, time.Hour, hoursCounted, hoursMost)
+	if err != nil {
+		return nil, err
+	}
+	for i := range died {
+		all[i].Hours = &storage.CauseHours{From: from, Died: died[i], Most: hoursMost}
 	}
 	return all, nil
 }
@@ -157,8 +164,8 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveO
 	o = cmp.Or(o, &RedriveOptions{})
 	var f faults
 	order := d.q.order(&f, BulkRedrive, filter)
-	d.q.redrive(&f, "queue", order, o)
-	if err := d.q.checked(ctx, &f, order, o.Change); err != nil {
+	d.q.redrive(&f, "", order, o)
+	if err := d.q.checked(ctx, &f, "change.", order, o.Change); err != nil {
 		return RedriveResult{}, err
 	}
 	var r RedriveResult
@@ -170,26 +177,28 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveO
 	return r, err
 }
 
-// redrive checks the options of a redrive, and puts them into an order.
-func (q *Queue) redrive(f *faults, field string, order *bulk.Order, o *RedriveOptions) {
+// redrive checks the options of a redrive, which are at place in what the caller wrote, and puts them
+// into an order.
+func (q *Queue) redrive(f *faults, place string, order *bulk.Order, o *RedriveOptions) {
 	if order.To, order.FromStart = o.Queue, o.FromStart; o.Queue != "" {
-		f.queue(field, o.Queue, &q.opts)
+		f.queue(place+"queue", o.Queue, &q.opts)
 	}
 	if o.Change == nil {
 		return
 	}
 	c := *o.Change
+	place += "change."
 	if !c.DueAt.IsZero() {
-		f.field("change.due_at", c.DueAt, "must be zero: a job that is redriven is due at once")
+		f.field(place+"due_at", c.DueAt, "must be zero: a job that is redriven is due at once")
 	}
 	if c.Delay != 0 {
-		f.field("change.delay", c.Delay, "must be zero: a job that is redriven is due at once")
+		f.field(place+"delay", c.Delay, "must be zero: a job that is redriven is due at once")
 	}
 	if c.Queue != "" {
-		f.field("change.queue", c.Queue, "must be empty: set the queue of the redrive")
+		f.field(place+"queue", c.Queue, "must be empty: set the queue of the redrive")
 	}
 	if c.DueAt, c.Delay, c.Queue = (time.Time{}), 0, ""; !c.isZero() {
-		q.edit(f, order, &c)
+		q.edit(f, place, order, &c)
 		order.With, order.Edit = order.Edit, nil
 	}
 }

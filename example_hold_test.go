@@ -28,3 +28,18 @@ func ExampleQueue_Hold() {
 	// queue "reports", kind "": maintenance, ends by itself: false, 1 wait
 	// true false
 }
+
+// What somebody does by hand says later why the reports wait.
+func ExampleQueue_Audit() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	byHand := must(errand.WithAudit(ctx, errand.AuditEntry{By: "ada", Do: "pause", What: "queue reports", Note: "no paper"}))
+	check(q.Pause(byHand, "reports"))
+	for _, e := range must(q.Audit(ctx)) {
+		fmt.Printf("%s: %s %s (%s)\n", e.By, e.Do, e.What, e.Note)
+	}
+	// Output:
+	// ada: pause queue reports (no paper)
+}

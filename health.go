@@ -115,7 +115,8 @@ type HealthReason struct {
 	// Of HealthDeadHead, of the first 100 queues by name: how many Groups wait, and how many
 	// Jobs of theirs. There are at least so many if More is true: 1,000 groups and 2,000 jobs
 	// of a queue are counted. If more queues have some, one further reason, without Queue, has
-	// the numbers of the next one alone.
+	// the numbers of the next one alone. It has no numbers if it is not known whether more queues
+	// have some: of groups in which jobs wait, but none behind a dead one, 50,000 are looked at.
 	Groups int64 `json:"groups,omitempty"`
 	More   bool  `json:"more,omitempty"`
 	// Of HealthDead: the cap, and how many dead letters there are.
@@ -283,6 +284,11 @@ func (h *Health) behindDead(ctx context.Context, q *Queue) error {
 	all, err := q.store.BehindDead(ctx, "", mostBehind+1)
 	for i := range all {
 		b, least := &all[i], ""
+		if b.Queue == "" {
+			text := "there are too many groups with a dead job to look at all: jobs of more queues may wait behind dead jobs of their groups"
+			h.add(HealthReason{Code: HealthDeadHead, Text: text, More: true})
+			break
+		}
 		if i == mostBehind {
 			text := "jobs of more queues wait behind dead jobs of their groups: redrive or skip these"
 			h.add(HealthReason{Code: HealthDeadHead, Text: text, Since: b.Since, Jobs: int64(b.Jobs), Groups: int64(b.Groups), More: true})

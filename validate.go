@@ -68,6 +68,15 @@ func (f *faults) ofJob(n, i int) {
 	}
 }
 
+// within notes that the faults after the first n are about fields at a place.
+func (f *faults) within(n int, place string) {
+	for _, err := range f.list[n:] {
+		if e, ok := errors.AsType[*FieldError](err); ok {
+			e.Field = place + e.Field
+		}
+	}
+}
+
 // n returns the number of faults.
 func (f *faults) n() int { return len(f.list) }
 

@@ -20,7 +20,7 @@ type WorkerInfo struct {
 	// Instance names the process, as JobInfo.History does.
 	Instance string `json:"instance"`
 	// Unknown is true if the process lives and may have workers, but shows nothing that
-	// can be read here. All other fields but Running are zero then.
+	// can be read here. Of the other fields only Instance, Running and Places are set then.
 	Unknown bool `json:"unknown,omitempty"`
 	// Running is how many handlers run now in the process, of all its workers together. Those
 	// that are being stopped do not count.

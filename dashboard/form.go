@@ -88,13 +88,16 @@ func faultsOf(err error) (fields []*errand.FieldError, others []error) {
 }
 
 // inputOf are the fields of a form by names that errand has for them, where these differ.
-var inputOf = map[string]string{"due_at": "due", "unique.key": "unique", "unique": "unique", "redrive.queue": "queue", "detail": "note"}
+var inputOf = map[string]string{"due_at": "due", "unique.key": "unique", "unique": "unique", "detail": "note"}
 
 // blame says beside the fields of a form what is wrong with them, and reports whether there was one.
 func blame(inputs []input, err error) (blamed bool) {
 	fields, _ := faultsOf(err)
 	for _, e := range fields {
 		name, _, _ := strings.Cut(e.Field, "[")
+		for _, place := range []string{"redrive.", "change."} {
+			name = strings.TrimPrefix(name, place)
+		}
 		name = cmp.Or(inputOf[name], strings.Split(name, ".")[0])
 		for i := range inputs {
 			if in := &inputs[i]; in.Name == name {

@@ -30,6 +30,9 @@ func (l *look) behindDead(r *errand.HealthReason) trouble {
 		Why:  "In " + least + plural(r.Groups, "group") + ", whose first job is dead. They wait until somebody redrives or skips it.",
 		Help: "An operator may redrive or skip the dead jobs.", See: "groups" + string(query("queue", r.Queue)), SeeText: "the " + plural(r.Groups, "group"),
 	}
+	if r.Groups == 0 { // more queues may have some
+		t.Why, t.Help, t.SeeText = r.Text, "", "the groups"
+	}
 	if i := slices.IndexFunc(l.causes, func(c errand.Cause) bool { return c.Queue == r.Queue }); i >= 0 { // the largest is first
 		t.Cause = &l.causes[i]
 	}

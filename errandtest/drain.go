@@ -226,7 +226,7 @@ func (d *drain) lane(c *errand.Count) (busy bool, at time.Time, err error) {
 		}
 		return true, at, err
 	}
-	if j.State != errand.Blocked {
+	if j.State == errand.Scheduled { // a ready job is due, also if the clock stands still before its due time
 		at = j.DueAt
 	}
 	for _, r := range why.Reasons {

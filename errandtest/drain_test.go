@@ -273,3 +273,16 @@ func TestDrain_bulk(t *testing.T) {
 		}
 	}
 }
+
+// A ready job is due, also while the time stands still before its due time, which is rounded up.
+func TestDrain_timeStandsStill(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 1, 0, 0, 0, 500, time.UTC)
+	q := errandtest.New(t, &errand.Options{Clock: func() time.Time { return now }})
+	if _, err := q.Enqueue(t.Context(), SendEmail{}, &errand.JobOptions{DueAt: now}); err != nil {
+		t.Fatal(err)
+	}
+	if got := errandtest.Drain(t, q, worker(q, done), nil); got.Done != 1 {
+		t.Errorf("Drain ended with %+v, want the job done", got)
+	}
+}

@@ -38,8 +38,9 @@ type Grouper interface {
 	// returns at most limit of those whose names come after the name given. Queues without
 	// blocked members behind a dead one are left out. So is a queue if none is
 	// among the first [BehindLooks] groups that were looked at. Once [BehindAll] were passed over in all
-	// queues the list ends, and More of its last is true. The cost grows neither with groups that have
-	// only dead members, nor with those that have only live ones.
+	// queues the list ends with an entry that has only More, unless it has limit queues: those that come
+	// after were not looked at. The cost grows neither with groups that have only dead members, nor with
+	// those that have only live ones.
 	BehindDead(ctx context.Context, after string, limit int) ([]BehindDead, error)
 
 	// SkipHead lets the members of a group pass the dead member with the lowest key that
@@ -129,6 +130,7 @@ type GroupState struct {
 
 // BehindDead is what waits in a queue behind dead members of groups.
 type BehindDead struct {
+	// Queue is empty in the entry that ends a list before all queues were looked at.
 	Queue string
 	// Groups is how many groups have blocked members with higher keys than a dead one that
 	// blocks them, at most [BehindGroups].

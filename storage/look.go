@@ -17,11 +17,11 @@ type Examiner interface {
 	// cost grows with the number of causes, not of dead jobs.
 	Causes(ctx context.Context, lane Lane, limit int) ([]Cause, error)
 
-	// Deaths counts the dead jobs of a cause by when they died: in n times that follow each
-	// other, of a length each, the first of which begins at from. Of each it counts at most
-	// most. There are none of a cause that is gone. The cost grows with what is counted and
+	// Deaths counts the dead jobs of each of the causes by when they died: in n times that follow
+	// each other, of a length each, the first of which begins at from. Of each time it counts at
+	// most most. There are none of a cause that is gone. The cost grows with what is counted and
 	// with n, not with the number of dead jobs.
-	Deaths(ctx context.Context, cause int64, from time.Time, each time.Duration, n, most int) ([]int, error)
+	Deaths(ctx context.Context, causes []int64, from time.Time, each time.Duration, n, most int) ([][]int, error)
 
 	// Ahead counts, up to most, the jobs before a job. Of a ready job these are the ready
 	// jobs of its lane that an Exchange leases before it; of a blocked job, the blocked

@@ -85,7 +85,8 @@ type Historian interface {
 	// A sample is taken by the first call in each SampleEach that changes a number of a lane, by
 	// the now that calls are given, unless an earlier one that has written something else took it.
 	// It has the numbers before that call: so what changes from one sample to the next one, or to
-	// now, has changed in the SampleEach of the first. While the disk is nearly full it has none.
+	// now, has changed in the SampleEach of the first. What calls without a now change, as Delete and
+	// SkipHead do, counts with the call before them. While the disk is nearly full it has none.
 	// If StepClock sets the clock back, samples that were taken later are gone, and it takes one.
 	History(ctx context.Context, since time.Time) ([]Sample, error)
 }

@@ -102,6 +102,7 @@ func TestBulk_faults(t *testing.T) {
 	ctx := t.Context()
 	all := errand.JobFilter{All: true}
 	bulk := startBulk(t, q, errand.Bulk{Do: errand.BulkDelete, Filter: all})
+	waits := enqueue(t, q, note{}, nil)
 	long := string(make([]byte, 256))
 	for _, c := range []struct {
 		bulk  errand.Bulk
@@ -109,8 +110,8 @@ func TestBulk_faults(t *testing.T) {
 	}{
 		{errand.Bulk{}, "do"},
 		{errand.Bulk{Do: "explode", Filter: all}, "do"},
-		{errand.Bulk{Do: errand.BulkRedrive}, "all"},
-		{errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{States: []errand.State{errand.Ready}}}, "states[0]"},
+		{errand.Bulk{Do: errand.BulkRedrive}, "filter.all"},
+		{errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{States: []errand.State{errand.Ready}}}, "filter.states[0]"},
 		{errand.Bulk{Do: errand.BulkCancel, Filter: errand.JobFilter{Queue: "errand.bulk"}}, "filter.queue"},
 		{errand.Bulk{Do: errand.BulkCancel, Filter: errand.JobFilter{Kind: "errand.bulk"}}, "filter.kind"},
 		{errand.Bulk{Do: errand.BulkCancel, Filter: errand.JobFilter{IDs: []errand.ID{bulk}}}, "filter.ids"},
@@ -126,7 +127,11 @@ func TestBulk_faults(t *testing.T) {
 		{errand.Bulk{Do: errand.BulkRedrive, Filter: all, Set: map[string]json.RawMessage{"a": json.RawMessage("x")}}, `set["a"]`},
 		{errand.Bulk{Do: errand.BulkRedrive, Filter: all, Redrive: errand.RedriveOptions{Queue: "errand.bulk"}}, "redrive.queue"},
 		{errand.Bulk{Do: errand.BulkChange, Filter: all}, "change"},
-		{errand.Bulk{Do: errand.BulkChange, Filter: all, Change: errand.JobChange{Queue: "errand.other"}}, "queue"},
+		{errand.Bulk{Do: errand.BulkChange, Filter: all, Change: errand.JobChange{Queue: "errand.other"}}, "change.queue"},
+		{errand.Bulk{Do: errand.BulkChange, Filter: all, Change: errand.JobChange{Args: note{}}}, "change.args"},
+		{errand.Bulk{Do: errand.BulkRedrive, Filter: all, Redrive: errand.RedriveOptions{Change: &errand.JobChange{Args: note{}}}}, "redrive.change.args"},
+		{errand.Bulk{Do: errand.BulkRedrive, Filter: all, Redrive: errand.RedriveOptions{Change: &errand.JobChange{Delay: 1}}}, "redrive.change.delay"},
+		{errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{IDs: []errand.ID{waits}}, Redrive: errand.RedriveOptions{Change: &errand.JobChange{Args: errand.RawArgs{OfKind: "other", JSON: json.RawMessage("1")}}}}, "redrive.change.args"},
 	} {
 		_, err := q.StartBulk(ctx, c.bulk)
 		var f *errand.FieldError

@@ -12,6 +12,7 @@ import (
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // What jobs die of is counted under what it has in common, whichever way they die.
@@ -94,6 +95,48 @@ func TestJobFilter_Cause(t *testing.T) {
 	for _, o := range []errand.CauseOptions{{Lane: errand.Lane{Queue: "a b"}}, {Lane: errand.Lane{Kind: "?"}}, {Limit: -1}, {Limit: 10_001}} {
 		if _, err := dead.Causes(t.Context(), &o); !errors.As(err, new(*errand.FieldError)) {
 			t.Errorf("Causes of %+v: %v", o, err)
+		}
+	}
+}
+
+// readCounter is a store that counts the reads of causes and deaths.
+type readCounter struct {
+	*sqlite.Store
+	reads int
+}
+
+func (s *readCounter) Causes(ctx context.Context, lane errand.Lane, limit int) ([]errand.Cause, error) {
+	s.reads++
+	return s.Store.Causes(ctx, lane, limit)
+}
+
+func (s *readCounter) Deaths(ctx context.Context, causes []int64, from time.Time, each time.Duration, n, most int) ([][]int, error) {
+	s.reads++
+	return s.Store.Deaths(ctx, causes, from, each, n, most)
+}
+
+// The hours of all causes are one read, and each cause has its own.
+func TestCauses_HoursAreOneRead(t *testing.T) {
+	g := newGraveyard(t)
+	for i, text := range []string{"a", "b", "b", "c", "c", "c"} {
+		g.bury(note{}, &errand.JobOptions{Queue: fmt.Sprintf("q%d", i%2)}, errand.ReasonPermanent, text)
+	}
+	s := &readCounter{Store: g.store.(*sqlite.Store)}
+	q, err := errand.New(t.Context(), s, &errand.Options{Logger: quiet, Clock: func() time.Time { return g.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := q.DeadLetters().Causes(t.Context(), &errand.CauseOptions{Hours: true})
+	if err != nil || len(all) != 5 || s.reads != 2 {
+		t.Errorf("%d causes, %v, after %d reads, want 5 after 2", len(all), err, s.reads)
+	}
+	for _, c := range all {
+		n := int64(0)
+		for _, died := range c.Hours.Died {
+			n += int64(died)
+		}
+		if n != c.N {
+			t.Errorf("of the %d jobs of %+v %d died in one of the hours", c.N, c, n)
 		}
 	}
 }

@@ -389,9 +389,9 @@ func TestDeadLetters_Redrive_change(t *testing.T) {
 		{errand.JobFilter{}, errand.RedriveOptions{Change: &errand.JobChange{DueAt: time.Unix(1, 0).UTC(), Queue: "q"}},
 			[]fault{{"change.due_at", "1970-01-01T00:00:01Z", "must be zero"}, {"change.queue", `"q"`, "must be empty"}}},
 		{errand.JobFilter{}, errand.RedriveOptions{Change: &errand.JobChange{Delay: time.Second}}, []fault{{"change.delay", "1s", "must be zero"}}},
-		{errand.JobFilter{}, errand.RedriveOptions{Change: &errand.JobChange{Priority: new(101)}}, []fault{{"priority", "101", "must be between -100 and 100"}}},
-		{errand.JobFilter{}, errand.RedriveOptions{Change: &errand.JobChange{Args: note{}}}, []fault{{"args", `"note"`, "must be nil unless the jobs are named by IDs"}}},
-		{errand.JobFilter{IDs: []errand.ID{id}}, errand.RedriveOptions{Change: &errand.JobChange{Args: value{}}}, []fault{{"args", `"value"`, "must be of the kind of job"}}},
+		{errand.JobFilter{}, errand.RedriveOptions{Change: &errand.JobChange{Priority: new(101)}}, []fault{{"change.priority", "101", "must be between -100 and 100"}}},
+		{errand.JobFilter{}, errand.RedriveOptions{Change: &errand.JobChange{Args: note{}}}, []fault{{"change.args", `"note"`, "must be nil unless the jobs are named by IDs"}}},
+		{errand.JobFilter{IDs: []errand.ID{id}}, errand.RedriveOptions{Change: &errand.JobChange{Args: value{}}}, []fault{{"change.args", `"value"`, "must be of the kind of job"}}},
 	} {
 		_, err := g.DeadLetters().Redrive(t.Context(), c.f, &c.o)
 		wantFaults(t, err, c.want...)

@@ -15,6 +15,7 @@ import (
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/storagetest"
 )
 
 // In each group jobs end in the order in which they were enqueued, none beside another,
@@ -379,5 +380,40 @@ func TestGroups_Waiting(t *testing.T) {
 	}
 	if want := []string{"a 2 ready ", "b 1 ready ", "c 1 dead exhausted"}; !slices.Equal(got, want) {
 		t.Errorf("groups are %q, want %q", got, want)
+	}
+}
+
+// looksCut is a store whose BehindDead did not look at all groups.
+type looksCut struct {
+	storage.Store
+	found []storage.BehindDead
+}
+
+func (s *looksCut) BehindDead(context.Context, string, int) ([]storage.BehindDead, error) {
+	return append(slices.Clone(s.found), storage.BehindDead{More: true}), nil
+}
+
+// Health says that not all groups were looked at, whether or not some were found before.
+func TestHealth_DeadHead_notAllLookedAt(t *testing.T) {
+	found := make([]storage.BehindDead, 100)
+	for i := range found {
+		found[i] = storage.BehindDead{Queue: fmt.Sprintf("q%03d", i), Groups: 1, Jobs: 1, Since: time.Now()}
+	}
+	for _, n := range []int{0, 1, 100} {
+		q, err := errand.New(t.Context(), &looksCut{storagetest.NewMemory().Open(), found[:n]}, &errand.Options{Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := q.Health(t.Context(), nil)
+		if !h.Ready || len(h.Reasons) != n+1 {
+			t.Fatalf("after %d queues the health is %+v, want ready, and one further reason", n, h)
+		}
+		last := h.Reasons[n]
+		if text := last.Text; !strings.Contains(text, "jobs of more queues may wait") {
+			t.Errorf("after %d queues the text is %q", n, text)
+		}
+		if last.Text = ""; last != (errand.HealthReason{Code: errand.HealthDeadHead, More: true}) {
+			t.Errorf("after %d queues the last reason is %+v", n, last)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package bulk
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -57,7 +56,7 @@ func (w *Worker) Run(ctx context.Context, l *storage.Leased) error {
 		return &engine.PermanentError{Err: fmt.Errorf("args: %w", err)}
 	}
 	if l.Checkpoint != nil {
-		if err := json.Unmarshal(l.Checkpoint, &r.At); err != nil {
+		if err := r.At.read(l.Checkpoint, r.Order); err != nil {
 			return &engine.PermanentError{Err: fmt.Errorf("checkpoint: %w", err)}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/storagetest"
 )
 
 // deadJobs is a Store of dead jobs. Its disk has room for so many redrives in a step.
@@ -89,5 +90,57 @@ func TestStepper_SetInParts(t *testing.T) {
 				t.Errorf("after %d steps without room: %+v, want 6 changed, 3 left", full, st.At)
 			}
 		})
+	}
+}
+
+// A redrive of a group that an older build has begun leaves out no job: that build went by the times of
+// deaths, and here the job with the lowest key died last.
+func TestPlace_OfAnOlderBuild(t *testing.T) {
+	s, ctx, now := storagetest.NewMemory().Open(), t.Context(), time.Unix(1e9, 0)
+	job := storage.NewJob{Queue: "q", Kind: "k", Group: "g", Args: []byte("{}")}
+	added, err := s.Enqueue(ctx, now, []storage.NewJob{job, job, job})
+	if err != nil {
+		t.Fatal(err)
+	}
+	die := func() (died time.Time) {
+		t.Helper()
+		now = now.Add(time.Second)
+		got, err := s.Exchange(ctx, now, storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}}})
+		if err != nil || len(got.Leased) != 1 {
+			t.Fatal(got.Leased, err)
+		}
+		f := storage.Finish{Lease: got.Leased[0].Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent}
+		if _, err := s.Exchange(ctx, now, storage.Exchange{Finish: []storage.Finish{f}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.SkipHead(ctx, "q", "g"); err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	die()
+	second := die()
+	die()
+	if _, err := s.Redrive(ctx, now, storage.Selection{IDs: []storage.ID{added[0].ID}}, ""); err != nil {
+		t.Fatal(err)
+	}
+	die()
+	o := &Order{Do: Redrive, Filter: storage.Filter{Queue: "q", Group: "g", States: []storage.State{storage.Dead}}}
+	st := &Stepper{Store: s, Order: o, Now: func(context.Context) (time.Time, bool) { return now, true }}
+	older := Place{After: storage.Position{At: second, Key: added[1].ID.Key()}, Before: now.Add(time.Second)}
+	data, err := json.Marshal(&older)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.At.read(data, o); err != nil {
+		t.Fatal(err)
+	}
+	for !st.Over() {
+		if _, err := st.Step(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := s.Jobs(ctx, storage.Filter{States: []storage.State{storage.Dead}}, "", 10); err != nil || len(left.Jobs) > 0 {
+		t.Errorf("%d jobs are still dead, %v", len(left.Jobs), err)
 	}
 }

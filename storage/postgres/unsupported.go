@@ -99,7 +99,7 @@ func (s *Store) Causes(context.Context, storage.Lane, int) ([]storage.Cause, err
 }
 
 // Deaths is not supported yet.
-func (s *Store) Deaths(context.Context, int64, time.Time, time.Duration, int, int) ([]int, error) {
+func (s *Store) Deaths(context.Context, []int64, time.Time, time.Duration, int, int) ([][]int, error) {
 	return nil, missing("Deaths")
 }
 

@@ -47,12 +47,28 @@ INSERT INTO errand_option (job, group_key, role) SELECT 1 + ?1 * 100000 + i, pri
 			t.Fatal(err)
 		}
 	}
+	cut := storage.BehindDead{More: true}
 	got, err := s.BehindDead(t.Context(), "", 2000)
-	if want := storage.BehindAll/99 + 1; err != nil || len(got) != want || !got[want-1].More || got[want-2].More {
-		t.Errorf("%d queues are found, %v; want %d, of which the last one says that there may be more", len(got), err, want)
+	if want := storage.BehindAll/99 + 1; err != nil || len(got) != want+1 || got[want] != cut || !got[want-1].More || got[want-2].More {
+		t.Errorf("%d queues are found, %v; want %d, of which the last one says that there may be more, and that others were not looked at", len(got)-1, err, want)
 	}
 	if got, err := s.BehindDead(t.Context(), "q0900", 2000); err != nil || len(got) != 99 || got[98].More {
 		t.Errorf("%d of the last queues are found, %v; want all 99", len(got), err)
+	}
+	if got, err := s.BehindDead(t.Context(), "", storage.BehindAll/99+1); err != nil || len(got) != storage.BehindAll/99+1 || got[len(got)-1].Queue == "" {
+		t.Errorf("a full list of %d, %v, want queues alone", len(got), err)
+	}
+	if _, err := raw.Exec(`DELETE FROM errand_option WHERE job > 200000`); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.BehindDead(t.Context(), "", 10); err != nil || !slices.Equal(got, []storage.BehindDead{cut}) {
+		t.Errorf("where nobody waits in any group that was looked at: %+v, %v, want %+v", got, err, cut)
+	}
+	if _, err := raw.Exec(`DELETE FROM errand_option WHERE group_key < 'q0600'`); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.BehindDead(t.Context(), "", 10); err != nil || len(got) > 0 {
+		t.Errorf("where nobody waits, in fewer groups: %+v, %v, want none", got, err)
 	}
 }
 

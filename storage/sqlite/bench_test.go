@@ -263,3 +263,33 @@ in_effect, reason, error, args, options) SELECT i, 1, 0, ?2, 0, 1, 0, 0, 0, 0, ?
 		})
 	}
 }
+
+// BenchmarkSample enqueues one job at a time, with a sample in the transaction of each or with none,
+// in a file in which so many lanes have jobs. What the two differ by is the sample.
+func BenchmarkSample(b *testing.B) {
+	for _, lanes := range []int{100, 10_000} {
+		for _, each := range []time.Duration{0, storage.SampleEach} {
+			b.Run(strconv.Itoa(lanes)+"-lanes-each-"+each.String(), func(b *testing.B) {
+				s := newDB(b, &sqlite.Options{Durability: sqlite.Relaxed}).open()
+				jobs := make([]storage.NewJob, lanes)
+				for i := range jobs {
+					jobs[i] = newJob("q"+strconv.Itoa(i), "a")
+				}
+				now := t0.Truncate(storage.SampleEach)
+				for range 2 { // as it fills the cache
+					now = now.Add(storage.SampleEach)
+					if _, err := s.Enqueue(b.Context(), now, jobs); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ResetTimer()
+				for range b.N {
+					now = now.Add(each)
+					if _, err := s.Enqueue(b.Context(), now, jobs[:1]); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

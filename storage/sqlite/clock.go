@@ -145,10 +145,8 @@ func (t *tx) stepClock(now time.Time, after int64, step int) (next int64, err er
 	at := micros(now)
 	t.at, t.meta.clock = min(t.at, at), min(t.meta.clock, at)
 	if after == 0 {
-		for _, text := range []string{sqlShiftLasts, sqlShiftCauses} {
-			if _, err := t.exec(text, at); err != nil {
-				return 0, err
-			}
+		if _, err := t.exec(sqlShiftLasts, at); err != nil {
+			return 0, err
 		}
 		if err := t.shiftSamples(at); err != nil {
 			return 0, err
@@ -188,11 +186,15 @@ func (t *tx) shiftJobs(now time.Time, after int64, step int) (last int64, more b
 	return last, more, t.shiftWindows(now, after, last)
 }
 
-// shiftDead is a step over dead jobs, of which the place says nothing.
+// shiftDead is a step over dead jobs, of which the place says nothing. Each step is over all causes:
+// between two steps a job that has not been shifted yet may have come to another cause.
 func (t *tx) shiftDead(now time.Time, after int64, step int) (last int64, more bool, err error) {
 	most := int64(min(step, shiftDead))
 	n, err := t.execCount(sqlShiftDead, micros(now), most)
 	t.stmts.wrote += int(n)
+	if err == nil {
+		_, err = t.exec(sqlShiftCauses, micros(now))
+	}
 	return after + 1, n == most, err
 }
 

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"hash/fnv"
 	"math"
@@ -122,7 +123,7 @@ CROSS JOIN main.errand_dead d ON d.id = ` + lastDead + ` ORDER BY n DESC, c.caus
 
 // sqlDeaths counts no row twice and none beyond the limits: each time is a range of the index.
 const sqlDeaths = `WITH RECURSIVE time (i) AS (SELECT 0 WHERE ?4 > 0 UNION ALL SELECT i + 1 FROM time WHERE i < ?4 - 1)
-SELECT i, (SELECT COUNT(*) FROM (SELECT 1 FROM main.errand_dead WHERE cause = ?1 AND cause <> 0 AND ended_at >= ?2 + i * ?3 AND ended_at < ?2 + (i + 1) * ?3 LIMIT ?5 + 0)) AS n FROM time`
+SELECT k.key AS k, i, (SELECT COUNT(*) FROM (SELECT 1 FROM main.errand_dead WHERE cause = k.value AND cause <> 0 AND ended_at >= ?2 + i * ?3 AND ended_at < ?2 + (i + 1) * ?3 LIMIT ?5 + 0)) AS n FROM json_each(?1) k CROSS JOIN time`
 
 // deaths are the causes that a transaction has found, and what it adds to each.
 type deaths struct {
@@ -256,17 +257,24 @@ func (s *Store) Causes(ctx context.Context, lane storage.Lane, limit int) (out [
 }
 
 // Deaths implements [storage.Store].
-func (s *Store) Deaths(ctx context.Context, cause int64, from time.Time, each time.Duration, n, most int) ([]int, error) {
-	var rows []struct{ I, N int }
-	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		return tx.Select(&rows, sqlDeaths, cause, micros(from), each.Microseconds(), max(n, 0), max(most, 0))
+func (s *Store) Deaths(ctx context.Context, causes []int64, from time.Time, each time.Duration, n, most int) ([][]int, error) {
+	list, err := json.Marshal(append([]int64{}, causes...)) // null has a row
+	if err != nil {
+		return nil, err
+	}
+	var rows []struct{ K, I, N int }
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		return tx.Select(&rows, sqlDeaths, string(list), micros(from), each.Microseconds(), max(n, 0), max(most, 0))
 	})
 	if err != nil {
 		return nil, err
 	}
-	out := make([]int, max(n, 0))
+	out := make([][]int, len(causes))
+	for k := range out {
+		out[k] = make([]int, max(n, 0))
+	}
 	for _, r := range rows {
-		out[r.I] = r.N
+		out[r.K][r.I] = r.N
 	}
 	return out, nil
 }

@@ -290,7 +290,7 @@ func TestBeside_OpenedInOnePlace(t *testing.T) {
 		"doctor.go: header", "doctor.go: copyTo", // read the database
 		"doctor.go: copyFile",                 // makes a copy in a folder of its own
 		"backup.go: publish",                  // syncs the copy it has made, and its folder
-		"internal/host/boot_linux.go: BootID", // of the kernel, as the next two
+		"internal/host/boot_linux.go: bootID", // of the kernel, as the next two
 		"internal/host/names_linux.go: mountedAlone",
 		"internal/host/filesystem_linux.go: StatFS",
 	}

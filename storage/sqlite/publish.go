@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,15 +123,11 @@ func (s *Store) Published(ctx context.Context) (out []storage.Published, err err
 	if err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlPeers) }); err != nil {
 		return nil, err
 	}
-	self, boot := s.self.number(), host.BootID()
-	if self == 0 {
-		if doc := s.self.shown.copy(); doc != nil {
-			out = append(out, storage.Published{Instance: processName(), Doc: doc})
-		}
-	}
+	self, boot, registered := s.self.number(), host.BootID(), false
 	for _, r := range rows {
 		switch {
 		case r.Instance == self:
+			registered = true
 			out = append(out, storage.Published{Instance: r.Name, Doc: s.self.shown.copy(), Running: s.self.running()})
 		case r.Boot != boot: // it is gone, or was closed
 		default:
@@ -139,6 +136,10 @@ func (s *Store) Published(ctx context.Context) (out []storage.Published, err err
 				out = append(out, storage.Published{Instance: r.Name, Doc: readShown(shownPath(s.path, r.Instance), s.info), Running: s.runningIn(r.Instance)})
 			}
 		}
+	}
+	// It may have been registered since the rows were read.
+	if doc := s.self.shown.copy(); !registered && doc != nil {
+		out = append(out, storage.Published{Instance: cmp.Or(s.self.title(), processName()), Doc: doc, Running: s.self.running()})
 	}
 	return out, nil
 }

@@ -48,6 +48,37 @@ func (d *db) leftovers(want int) {
 	}
 }
 
+// What a store shows is seen by itself also while it is registered: by who has read the instances just
+// before, too.
+func TestPublish_WhileItIsRegistered(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	if err := s.Publish([]byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	if got := shown(t, s); len(got) != 1 || got[0] != "one" {
+		t.Errorf("before it is registered it shows %q", got)
+	}
+	enqueue(t, s, "a", 1)
+	lease(t, s, 1, "a")
+	raw := d.raw()
+	defer raw.Close()
+	row := `DELETE FROM errand_instance RETURNING instance, name, boot, lease, since`
+	var values [5]any
+	if err := raw.QueryRow(row).Scan(&values[0], &values[1], &values[2], &values[3], &values[4]); err != nil {
+		t.Fatal(err)
+	}
+	if got := shown(t, s); len(got) != 1 || got[0] != "one" {
+		t.Errorf("without its row it shows %q", got)
+	}
+	if _, err := raw.Exec(`INSERT INTO errand_instance (instance, name, boot, lease, since) VALUES (?, ?, ?, ?, ?)`, values[:]...); err != nil {
+		t.Fatal(err)
+	}
+	if got := shown(t, s); len(got) != 1 || got[0] != "one" {
+		t.Errorf("with its row it shows %q", got)
+	}
+}
+
 // The file with the document goes with the instance: with its Close, also while a
 // handler runs, and with who finds the process gone.
 func TestPublish_Files(t *testing.T) {

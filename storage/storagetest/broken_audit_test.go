@@ -43,6 +43,18 @@ var auditFaults = []fault{
 		}
 		return h
 	}},
+	{"publications are not told", "audit_publish", topicFault(func(in *instance, b *topical) {
+		b.publish = func(ctx context.Context, now time.Time, all []storage.Publication) ([]storage.PublishResult, error) {
+			return in.PublishMessages(storage.WithoutAudit(ctx), now, all)
+		}
+	})},
+	{"publications of duplicates are told", "audit_publish", topicFault(func(in *instance, b *topical) {
+		b.publish = func(ctx context.Context, now time.Time, all []storage.Publication) ([]storage.PublishResult, error) {
+			out, err := in.PublishMessages(ctx, now, all)
+			in.m.locked(func() { in.m.did(ctx, 0, false) })
+			return out, err
+		}
+	})},
 	{"a release that has no effect is told", "audit_calls", func(in *instance) storage.Store {
 		h := sound(in)
 		h.release = func(ctx context.Context, now time.Time, lane storage.Lane, reason string) (bool, error) {

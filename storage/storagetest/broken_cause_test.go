@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,15 +78,22 @@ var causeFaults = []fault{
 	})},
 	{"deaths without a bound", "cause_deaths", func(in *instance) storage.Store {
 		h := sound(in)
-		h.deaths = func(ctx context.Context, cause int64, from time.Time, each time.Duration, n, _ int) ([]int, error) {
-			return in.Deaths(ctx, cause, from, each, n, 1000)
+		h.deaths = func(ctx context.Context, causes []int64, from time.Time, each time.Duration, n, _ int) ([][]int, error) {
+			return in.Deaths(ctx, causes, from, each, n, 1000)
 		}
 		return h
 	}},
 	{"deaths a time late", "cause_deaths", func(in *instance) storage.Store {
 		h := sound(in)
-		h.deaths = func(ctx context.Context, cause int64, from time.Time, each time.Duration, n, most int) ([]int, error) {
-			return in.Deaths(ctx, cause, from.Add(time.Microsecond), each, n, most)
+		h.deaths = func(ctx context.Context, causes []int64, from time.Time, each time.Duration, n, most int) ([][]int, error) {
+			return in.Deaths(ctx, causes, from.Add(time.Microsecond), each, n, most)
+		}
+		return h
+	}},
+	{"deaths in the order of causes", "cause_deaths", func(in *instance) storage.Store {
+		h := sound(in)
+		h.deaths = func(ctx context.Context, causes []int64, from time.Time, each time.Duration, n, most int) ([][]int, error) {
+			return in.Deaths(ctx, slices.Sorted(slices.Values(causes)), from, each, n, most)
 		}
 		return h
 	}},

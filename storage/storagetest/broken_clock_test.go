@@ -196,6 +196,27 @@ var clockFaults = []fault{
 	{"dead jobs all die now", "shift_dead", eachJob(storage.Dead, func(j *job, _ job, now time.Time) { j.EndedAt = now })},
 	{"leases are prolonged by a step", "shift_running", eachJob(storage.Running, func(j *job, _ job, now time.Time) { j.lease.until = now.Add(hold) })},
 	{"leases are lost by a step", "shift_running", eachJob(storage.Running, func(j *job, _ job, now time.Time) { j.putAt(now, now) })},
+	{"causes are moved by the first step only", "shift_causes_steps", func(in *instance) storage.Store {
+		h := sound(in)
+		h.step = func(ctx context.Context, now time.Time, after int64) (int64, error) {
+			was := map[*cause]time.Time{}
+			in.m.locked(func() {
+				for c := range in.m.dying() {
+					was[c] = c.first
+				}
+			})
+			next, err := in.StepClock(ctx, now, after)
+			in.m.locked(func() {
+				for c, first := range was {
+					if after != 0 {
+						c.first = first
+					}
+				}
+			})
+			return next, err
+		}
+		return h
+	}},
 	{"a step over all jobs at once", "shift_steps", func(in *instance) storage.Store {
 		h := sound(in)
 		h.step = func(ctx context.Context, now time.Time, after int64) (next int64, err error) {

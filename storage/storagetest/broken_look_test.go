@@ -109,6 +109,20 @@ var lookFaults = []fault{
 			return slices.DeleteFunc(all, func(p storage.Published) bool { return p.Instance == in.name })
 		}
 	})},
+	{"handlers that are stopped run", "publish_running", looking(func(in *instance, l *looks) {
+		l.published = func(all []storage.Published) []storage.Published {
+			in.m.locked(func() {
+				for i := range all {
+					for _, j := range in.m.jobs {
+						if l := &j.lease; j.State == storage.Running && l.holder != nil && l.holder.name == all[i].Instance && l.stopping && !l.ended {
+							all[i].Running++
+						}
+					}
+				}
+			})
+			return all
+		}
+	})},
 	{"what is published early is lost", "publish_first", looking(func(in *instance, l *looks) {
 		l.publish = func(doc []byte) error {
 			if in.longest == 0 {

@@ -64,7 +64,7 @@ type hooks struct {
 	cancel   func(context.Context, time.Time, storage.ID, storage.Retention) (storage.State, error)
 	list     func(context.Context, storage.Filter, string, int) (storage.Page, error)
 	causes   func(context.Context, storage.Lane, int) ([]storage.Cause, error)
-	deaths   func(context.Context, int64, time.Time, time.Duration, int, int) ([]int, error)
+	deaths   func(context.Context, []int64, time.Time, time.Duration, int, int) ([][]int, error)
 	stats    func(context.Context) ([]storage.LaneStats, error)
 	closing  func() error
 	put      func(context.Context, time.Time, storage.Schedule) (int64, error)
@@ -143,8 +143,8 @@ func (h *hooks) Causes(ctx context.Context, lane storage.Lane, limit int) ([]sto
 	return h.causes(ctx, lane, limit)
 }
 
-func (h *hooks) Deaths(ctx context.Context, cause int64, from time.Time, each time.Duration, n, most int) ([]int, error) {
-	return h.deaths(ctx, cause, from, each, n, most)
+func (h *hooks) Deaths(ctx context.Context, causes []int64, from time.Time, each time.Duration, n, most int) ([][]int, error) {
+	return h.deaths(ctx, causes, from, each, n, most)
 }
 
 func (h *hooks) Close() error { return h.closing() }

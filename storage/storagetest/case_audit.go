@@ -104,6 +104,42 @@ All others write none.`, func(f *fixture) {
 		}))
 	}},
 
+	{"audit_publish", `Such calls are Enqueue, PublishMessages and Fire that enqueue or replace a job;
+those of these with Tx in their names.`, func(f *fixture) {
+		f.auditor()
+		t := f.topics(f.s)
+		ctx, publish := f.byHand("publish")
+		two := published("a", newJob(), newJob())
+		two.Dedup, two.DedupFor = "d", time.Hour
+		_, err := t.PublishMessages(ctx, f.now, []storage.Publication{two, published("b", newJob())})
+		f.must(err)
+		publish.Jobs = 3
+		f.audit("two messages", publish)
+		two.Message.ID = "c"
+		for _, p := range []storage.Publication{two, published("d")} { // a duplicate, and one without a job
+			ctx, _ = f.byHand("nothing")
+			_, err := t.PublishMessages(ctx, f.now, []storage.Publication{p})
+			f.must(err)
+			f.audit("no job", publish)
+		}
+		ctx, replace := f.byHand("replace")
+		on := func(n *storage.NewJob) { n.Unique, n.Conflict = "k", &storage.Conflict{Mode: storage.Replace} }
+		f.add(newJob(on))
+		_, err = f.s.Enqueue(ctx, f.now, []storage.NewJob{newJob(on)})
+		f.must(err)
+		replace.Jobs = 1
+		f.audit("a job that is replaced", replace, publish)
+		if s, ok := f.s.(storage.TxEnqueuer); ok {
+			ctx, inTx := f.byHand("publish in a transaction")
+			f.commits(f.s, func(tx any) {
+				_, err := s.PublishMessagesTx(ctx, tx, f.now, []storage.Publication{published("e", newJob())})
+				f.must(err)
+			})
+			inTx.Jobs = 1
+			f.audit("in a transaction", inTx, replace, publish)
+		}
+	}},
+
 	{"audit_deed", `Further calls with that context add their Jobs to it.`, func(f *fixture) {
 		f.auditor()
 		ctx, e := f.byHand("enqueue")

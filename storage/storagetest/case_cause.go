@@ -137,8 +137,8 @@ First is when the first job died that the cause has counted, which may have been
 		f.sameCauses(f.causes(storage.Lane{}, 10), want)
 	}},
 
-	{"cause_deaths", `Deaths counts the dead jobs of a cause by when they died: in n times that follow each other, of a length each, the first of which begins at from.
-Of each it counts at most most. There are none of a cause that is gone.`, func(f *fixture) {
+	{"cause_deaths", `Deaths counts the dead jobs of each of the causes by when they died: in n times that follow each other, of a length each, the first of which begins at from.
+Of each time it counts at most most. There are none of a cause that is gone.`, func(f *fixture) {
 		from := f.now
 		jobs := f.dies(4, storage.ReasonPermanent, "no") // after 1 to 4 seconds
 		f.dies(2, storage.ReasonPermanent, "other")
@@ -146,8 +146,8 @@ Of each it counts at most most. There are none of a cause that is gone.`, func(f
 		all := f.causes(storage.Lane{}, 10)
 		check := func(cause int64, from time.Time, each time.Duration, n, most int, want ...int) {
 			f.Helper()
-			got, err := f.s.Deaths(f.ctx, cause, from, each, n, most)
-			if f.must(err); !slices.Equal(got, want) {
+			got, err := f.s.Deaths(f.ctx, []int64{cause}, from, each, n, most)
+			if f.must(err); len(got) != 1 || !slices.Equal(got[0], want) {
 				f.Errorf("Deaths(%v after %v, %d times, at most %d) = %v, want %v", each, from, n, most, got, want)
 			}
 		}
@@ -158,6 +158,14 @@ Of each it counts at most most. There are none of a cause that is gone.`, func(f
 		check(all[0].ID, from.Add(time.Second), 4*time.Second, 3, 0, 0, 0, 0)
 		check(all[0].ID, from, time.Second, 0, 10)
 		check(all[1].ID, from, 10*time.Second, 2, 10, 2, 0)
+		for _, causes := range [][]int64{nil, {all[1].ID, 1 << 60, all[0].ID, all[1].ID}} {
+			got, err := f.s.Deaths(f.ctx, causes, from, 5*time.Second, 2, 10)
+			f.must(err)
+			want := [][]int{{0, 2}, {0, 0}, {4, 3}, {0, 2}}[:len(causes)]
+			if !slices.EqualFunc(got, want, slices.Equal) {
+				f.Errorf("Deaths of the causes %v are %v, want %v", causes, got, want)
+			}
+		}
 		_, err := f.s.Redrive(f.ctx, f.now, storage.Selection{IDs: []storage.ID{jobs[0].ID, jobs[6].ID}}, "")
 		f.must(err)
 		check(all[0].ID, from, 2*time.Second, 5, 10, 0, 2, 1, 1, 1)

@@ -149,7 +149,7 @@ func (f *fixture) featureCalls(l storage.Leased) map[storage.Feature]func() erro
 		"Release": func() error { _, err := f.s.Release(f.ctx, f.now, lane, "r"); return err },
 		"Stats":   func() error { _, err := f.s.Stats(f.ctx); return err },
 		"Causes":  func() error { _, err := f.s.Causes(f.ctx, lane, 1); return err },
-		"Deaths":  func() error { _, err := f.s.Deaths(f.ctx, 1, f.now, time.Hour, 1, 1); return err },
+		"Deaths":  func() error { _, err := f.s.Deaths(f.ctx, []int64{1}, f.now, time.Hour, 1, 1); return err },
 		"Checkpoint": func() error {
 			_, err := f.s.Checkpoint(f.ctx, storage.Checkpoint{Lease: storage.Lease{Key: l.Key, Token: l.Token + 1}, Data: []byte(`1`)})
 			return err

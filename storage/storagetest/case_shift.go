@@ -302,6 +302,41 @@ shifting is true if a pass of StepClock was begun and not finished.`, func(f *fi
 		}
 	}},
 
+	{"shift_causes_steps", `call again with after set to the result until that is zero.
+A First of a cause that was later is now.`, func(f *fixture) {
+		const n, moved = 1100, 10
+		tk := f.timekeeper(f.s)
+		f.later(month)
+		f.buryAll(make([]string, n))
+		dead := f.deadList(storage.Filter{}, n)
+		f.later(-month)
+		next, err := tk.StepClock(f.ctx, f.now, 0)
+		f.must(err)
+		slices.SortFunc(dead, func(a, b storage.Record) int { return cmp.Compare(b.ID.Key(), a.ID.Key()) })
+		sel := storage.Selection{}
+		for _, r := range dead[:moved] { // they come last
+			sel.IDs = append(sel.IDs, r.ID)
+		}
+		step, err := f.s.Change(f.ctx, f.now, sel, storage.Edit{Queue: "a"})
+		f.must(err)
+		if step.N != moved {
+			f.Fatalf("%d jobs were moved between two steps, want %d", step.N, moved)
+		}
+		for next != 0 {
+			next, err = tk.StepClock(f.ctx, f.now, next)
+			f.must(err)
+		}
+		all := f.causes(storage.Lane{}, 10)
+		if len(all) != 2 {
+			f.Fatalf("%d causes, want 2", len(all))
+		}
+		for _, c := range all {
+			if !c.First.Equal(f.now) || !c.Last.Equal(f.now) {
+				f.Errorf("the first job of queue %s died at %v, the last at %v, want %v", c.Queue, c.First, c.Last, f.now)
+			}
+		}
+	}},
+
 	{"shift_dead_steps", `call again with after set to the result until that is zero.
 A dead job that died later died now.`, func(f *fixture) {
 		const n = 1100

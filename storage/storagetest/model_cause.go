@@ -79,18 +79,22 @@ func (in *instance) Causes(ctx context.Context, lane storage.Lane, limit int) ([
 }
 
 // Deaths implements [storage.Store].
-func (in *instance) Deaths(ctx context.Context, cause int64, from time.Time, each time.Duration, n, most int) ([]int, error) {
+func (in *instance) Deaths(ctx context.Context, causes []int64, from time.Time, each time.Duration, n, most int) ([][]int, error) {
 	if err := in.m.begin(ctx, in); err != nil {
 		return nil, err
 	}
 	defer in.m.mu.Unlock()
-	out := make([]int, max(n, 0))
-	for c, jobs := range in.m.dying() {
-		for _, j := range jobs {
-			if at := j.EndedAt.Sub(from); c.id == cause && at >= 0 && int(at/each) < n && out[at/each] < most {
-				out[at/each]++
+	all := make([][]int, len(causes))
+	for i, cause := range causes {
+		out := make([]int, max(n, 0))
+		for c, jobs := range in.m.dying() {
+			for _, j := range jobs {
+				if at := j.EndedAt.Sub(from); c.id == cause && at >= 0 && int(at/each) < n && out[at/each] < most {
+					out[at/each]++
+				}
 			}
 		}
+		all[i] = out
 	}
-	return out, nil
+	return all, nil
 }

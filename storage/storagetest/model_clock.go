@@ -77,9 +77,9 @@ func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (
 		m.samples.all = slices.DeleteFunc(m.samples.all, func(s storage.Sample) bool { return s.At.After(now) })
 		m.sample(now)
 		m.samples.keep()
-		for c := range m.dying() {
-			c.first = noLater(c.first, now)
-		}
+	}
+	for c := range m.dying() {
+		c.first = noLater(c.first, now)
 	}
 	for _, l := range m.lasts {
 		l.succeeded, l.failed = noLater(l.succeeded, now), noLater(l.failed, now)

@@ -17,7 +17,8 @@ import (
 
 // RunRandom drives a Store and a [Memory] side by side through random
 // histories of several instances, with kills, reboots and clocks that jump, and
-// compares every answer and, at the end of each history, every job. How many
+// compares every answer and, at the end of each history, every job. It also
+// compares samples, see [storage.Historian], with a plain count. How many
 // histories there are and how long each is, the flags -rapid.checks and
 // -rapid.steps say.
 func RunRandom(t *testing.T, open func(t *testing.T) DB) {
@@ -28,6 +29,15 @@ func RunRandom(t *testing.T, open func(t *testing.T) DB) {
 		defer end()
 		if sub != nil {
 			newHistory(rt, open(sub)).run(t)
+		}
+	})
+	n = 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		sub, end := subtest(t, fmt.Sprintf("samples_%d", n))
+		defer end()
+		if sub != nil {
+			randomSamples(rt, open(sub))
 		}
 	})
 }

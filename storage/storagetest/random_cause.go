@@ -18,9 +18,9 @@ func (h *history) causes(t *rapid.T) {
 	reals, models := h.sameCauses(p, lane, rapid.IntRange(0, 3).Draw(t, "limit"))
 	for i := range reals {
 		from, most := models[i].First.Add(-time.Second), rapid.IntRange(0, 3).Draw(t, "most")
-		real, err := p.real.Deaths(h.ctx, reals[i].ID, from, 10*time.Second, 5, most)
+		real, err := p.real.Deaths(h.ctx, []int64{reals[i].ID}, from, 10*time.Second, 5, most)
 		h.must(err)
-		model, err := p.model.Deaths(h.ctx, models[i].ID, from, 10*time.Second, 5, most)
+		model, err := p.model.Deaths(h.ctx, []int64{models[i].ID}, from, 10*time.Second, 5, most)
 		h.must(err)
 		h.both("deaths", real, model)
 	}

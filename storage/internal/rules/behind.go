@@ -36,8 +36,11 @@ func (b *Behind) Add(name string, n int64, died time.Time) Next {
 	switch {
 	case n == 0:
 		if b.all++; b.all >= storage.BehindAll {
-			if last >= 0 {
+			if found {
 				b.All[last].More = true
+			}
+			if len(b.All) < b.Limit {
+				b.All = append(b.All, storage.BehindDead{More: true})
 			}
 			return Next{Over: true}
 		}

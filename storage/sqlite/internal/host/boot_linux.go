@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// BootID returns a name of the current boot of the system: an instance of another
+// bootID returns a name of the current boot of the system: an instance of another
 // boot did not crash, its machine went down. It returns "" if the system has no
 // such name; then every process that died counts as crashed.
-func BootID() string {
+func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""

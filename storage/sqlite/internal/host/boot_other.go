@@ -2,6 +2,6 @@
 
 package host
 
-// BootID returns "": the system has no name of its boot, and the time of the boot
+// bootID returns "": the system has no name of its boot, and the time of the boot
 // moves with the clock. So every process that died counts as crashed.
-func BootID() string { return "" }
+func bootID() string { return "" }

@@ -56,3 +56,13 @@ func TestIsMountPoint(t *testing.T) {
 		}
 	}
 }
+
+// The name of the boot is read once: it is asked for with each job that runs.
+func TestBootID_IsReadOnce(t *testing.T) {
+	if BootID() == "" {
+		t.Error("the boot has no name")
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = BootID() }); n > 0 {
+		t.Errorf("a further call allocates %v times, want none", n)
+	}
+}

@@ -11,8 +11,14 @@ package host
 import (
 	"errors"
 	"os"
+	"sync"
 	"syscall"
 )
+
+// BootID returns a name of the current boot of the system, see bootID. It is asked for once in a process.
+func BootID() string { return boot() }
+
+var boot = sync.OnceValue(bootID)
 
 // IsFull reports whether an error says that there is no space for a write: on
 // the disk, in the quota, or in a file that is as long as one can be.
