@@ -58,6 +58,38 @@ func besideRow(t *testing.T, quiet time.Duration) {
 	}
 }
 
+// A hold shows on the pages of fifty jobs that it keeps back within half a minute, while something else is
+// committed each second and all pages together cost no more reads.
+func TestLive_heldAmongMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		many := make([]*tab, 50)
+		for i := range many {
+			many[i] = look(t, h, "job/"+store.commit(t, q).String())
+			defer many[i].stop()
+		}
+		commits := func(n int) {
+			for range n {
+				add(t, q, letter{"a", ""}, &errand.JobOptions{Queue: "other"})
+				store.version.Add(1)
+				time.Sleep(time.Second)
+			}
+		}
+		commits(60)
+		if err := q.Pause(t.Context(), "default"); err != nil {
+			t.Fatal(err)
+		}
+		commits(30)
+		for i, b := range many {
+			if !b.shows(" is paused") {
+				t.Errorf("page %d: %s", i, b.text)
+			}
+		}
+	})
+}
+
 // A page says that it shows the newest as of when the version was asked for, not of when it is told.
 func TestLive_age(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -40,7 +40,7 @@ type counting struct {
 	failing atomic.Bool
 	panics  atomic.Bool
 	own     atomic.Bool  // reads are those of the test, and do not count
-	slow    atomic.Int64 // how long Stats takes
+	slow    atomic.Int64 // how long Stats and Groups take
 
 	mu    sync.Mutex
 	reads map[string]int
@@ -159,6 +159,7 @@ func (c *counting) Groups(ctx context.Context, of storage.GroupFilter, after str
 	if err = c.read("groups"); err != nil {
 		return page, err
 	}
+	time.Sleep(time.Duration(c.slow.Load()))
 	return c.memory.Groups(ctx, of, after, limit)
 }
 
@@ -266,6 +267,7 @@ func part(h http.Handler, at, tag string, with ...func(*http.Request)) *httptest
 // tab is an open page. It asks each 2 s.
 type tab struct {
 	changed, same, failed atomic.Int64 // answers
+	nav                   atomic.Int64 // those with a change of the nav alone
 	mu                    sync.Mutex
 	text                  string    // of the last change
 	as                    time.Time // when that was the newest, as the page says
@@ -298,7 +300,13 @@ func look(t *testing.T, h http.Handler, at string) *tab {
 				b.as = time.Now().Add(-time.Duration(age) * time.Millisecond)
 			}
 			if w.Code == 200 {
-				tag, b.text = w.Header().Get("ETag"), w.Body.String()
+				tag = w.Header().Get("ETag")
+				if text := w.Body.String(); strings.Contains(text, "<main") {
+					b.text = text
+				} else {
+					b.nav.Add(1)
+					b.text = text + b.text[strings.Index(b.text, "<main"):]
+				}
 			}
 			b.mu.Unlock()
 			switch w.Code {
@@ -527,7 +535,8 @@ func TestLive_rows(t *testing.T) {
 			store.commit(t, q)
 			time.Sleep(time.Second)
 		}
-		if reads := store.taken(); reads["workers"] > 45 || reads["workers"] < 30 || reads["job"] < 3*reads["workers"] || sum(reads) > 4*120 {
+		const ofLook = 4
+		if reads := store.taken(); reads["workers"] > 60 || reads["workers"] < 30 || reads["job"] < 3*reads["workers"] || sum(reads)-ofLook*reads["stats"] > 4*120 {
 			t.Errorf("reads while others changed: %v", reads)
 		}
 		time.Sleep(time.Minute)
@@ -535,6 +544,45 @@ func TestLive_rows(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if reads := store.taken(); sum(reads) > 0 {
 			t.Errorf("reads once nothing changes: %v", reads)
+		}
+	})
+}
+
+// The numbers of the nav are those of now on a page that shows no look and is not rendered anew: they come
+// without the rest of the page.
+func TestLive_nav(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		store.commit(t, q)
+		many := make([]*tab, 50)
+		for i := range many { // so that each is rendered seldom
+			many[i] = look(t, h, fmt.Sprint("groups?queue=q", i))
+			defer many[i].stop()
+		}
+		time.Sleep(time.Minute)
+		if err := q.Hold(t.Context(), errand.Lane{Queue: "default"}, &errand.HoldOptions{For: 30 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		store.version.Add(1)
+		for _, c := range []struct {
+			after time.Duration
+			held  bool
+		}{{5 * time.Second, true}, {30 * time.Second, false}} {
+			time.Sleep(c.after)
+			for i, b := range many {
+				if b.shows("1 held") != c.held {
+					t.Fatalf("page %d, %v later: held is %t", i, c.after, !c.held)
+				}
+			}
+		}
+		alone := int64(0)
+		for _, b := range many {
+			alone += b.nav.Load()
+		}
+		if alone < 60 {
+			t.Errorf("the nav came alone %d times", alone)
 		}
 	})
 }
@@ -599,7 +647,7 @@ func TestLive_slow(t *testing.T) {
 		h := viewers(q, nil)
 		store.commit(t, q)
 		store.slow.Store(int64(30 * time.Millisecond))
-		part(h, "jobs", "")
+		part(h, "groups", "")
 		for _, c := range []struct {
 			after time.Duration
 			read  bool
@@ -607,7 +655,7 @@ func TestLive_slow(t *testing.T) {
 			time.Sleep(c.after)
 			store.commit(t, q)
 			store.taken()
-			if part(h, "jobs", ""); (store.taken()["jobs"] > 0) != c.read {
+			if part(h, "groups", ""); (store.taken()["groups"] > 0) != c.read {
 				t.Errorf("%v after the last: read is %t", c.after, !c.read)
 			}
 		}
