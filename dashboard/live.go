@@ -88,7 +88,6 @@ type fragment struct {
 	version int64
 	freshness
 	plausible bool      // the clock was
-	ofLook    bool      // it shows a look
 	checked   time.Time // when it was known last to be the newest
 
 	print uint64 // of the job that it is of, see printOf; 0: it is of none

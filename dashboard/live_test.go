@@ -615,6 +615,23 @@ func TestLive_slow(t *testing.T) {
 	})
 }
 
+// A page with a look that takes long shows the last commit, also if that came soon after the one before.
+func TestLive_slowLook(t *testing.T) {
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
+		store.commit(t, q)
+		store.slow.Store(int64(200 * time.Millisecond))
+		b := look(t, h, "")
+		time.Sleep(time.Minute)
+		store.commit(t, q)
+		time.Sleep(2 * time.Second)
+		store.commit(t, q)
+		time.Sleep(10 * time.Second)
+		if !b.shows("3 jobs are due") {
+			t.Error(b.text)
+		}
+	})
+}
+
 // A viewer who goes while a page is rendered spoils it for no other.
 func TestLive_gone(t *testing.T) {
 	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {

@@ -192,7 +192,10 @@ func (x *request) fill(f *fragment, frame *layout) error {
 	s := &x.b.live
 	n := fragment{text: b.String() + main, at: x.start, each: renderEach, checked: x.start, version: x.version, freshness: x.freshness, plausible: frame.Clock.Plausible, print: x.print}
 	if x.seen != nil {
-		n.ofLook, n.checked = true, x.seen.at
+		n.checked = x.seen.at
+		if x.seen.known { // a look that takes long is not made again for each version
+			n.version = min(n.version, x.seen.version)
+		}
 	}
 	n.tag = s.tagOf(n.text)
 	frame.Body, frame.Tag = template.HTML(main), n.tag // as the template has escaped it
