@@ -39,8 +39,7 @@ type look struct {
 	// What follows is set by settle. until and navUntil are when the look and its nav may be others
 	// without a commit; zero: never.
 	until, navUntil time.Time
-	nav             []navGroup
-	navTag          string // changes with nav
+	navSaid
 }
 
 // crew is what is asked for every 10 s while jobs wait or run, as it may change without a commit.
@@ -163,7 +162,7 @@ func isPast(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
 func (l *look) settle() {
 	l.navUntil = l.navMoment()
 	l.until = l.moment()
-	l.nav, l.navTag = marked(l)
+	l.navSaid = marked(l)
 }
 
 // navMoment returns when there may be something new in the nav without a commit; zero is never.

@@ -40,7 +40,7 @@ func (x *request) tell(w http.ResponseWriter) {
 		return
 	}
 	x.version, x.as = v, as
-	clock, nav := x.b.q.Clock(), &layout{Up: cmp.Or(x.up, "./"), Page: x.page.name, Section: x.page.in, Nav: nav}
+	clock, nav := x.b.q.Clock(), &layout{Up: cmp.Or(x.up, "./"), Page: x.page.name, Section: x.page.in, navSaid: navSaid{Nav: nav}}
 	nav.shows(x.around())                 // a look that is the newest knows so now
 	sent := x.Header.Get("If-None-Match") // proxies that compress add to it
 	has := func() bool { return f.tag != "" && strings.Contains(sent, f.tag+".") }

@@ -101,8 +101,7 @@ type layout struct {
 	Frozen string
 	Now    time.Time
 	Clock  errand.ClockState
-	Nav    []navGroup
-	NavTag string // changes with what the nav says
+	navSaid
 	Search string
 	Data   any
 	// Live is true if the page can be asked for again.
@@ -131,6 +130,12 @@ func (l *layout) Text(s string) string {
 	return l.keys.text(s)
 }
 
+// navSaid is the nav with what it says.
+type navSaid struct {
+	Nav    []navGroup
+	NavTag string // changes with it
+}
+
 // navGroup is a part of the nav.
 type navGroup struct {
 	Name  string
@@ -153,10 +158,10 @@ var nav = []navGroup{
 
 var navSeed = maphash.MakeSeed()
 
-// marked returns the nav with what a look has to say, and what changes with that.
-func marked(l *look) (all []navGroup, tag string) {
-	marks := l.marks()
-	all = make([]navGroup, len(nav))
+// marked returns the nav with what a look has to say.
+func marked(l *look) navSaid {
+	marks, tag := l.marks(), ""
+	all := make([]navGroup, len(nav))
 	for i, g := range nav {
 		all[i] = navGroup{g.Name, slices.Clone(g.Items)}
 		for j := range all[i].Items {
@@ -166,7 +171,7 @@ func marked(l *look) (all []navGroup, tag string) {
 			}
 		}
 	}
-	return all, strconv.FormatUint(maphash.String(navSeed, tag), 36)
+	return navSaid{all, strconv.FormatUint(maphash.String(navSeed, tag), 36)}
 }
 
 // marks returns what the nav says of pages. A hold of an endpoint counts there alone.
@@ -205,7 +210,7 @@ func (l *look) marks() map[string]*navMark {
 const navWait = 100 * time.Millisecond
 
 func (x *request) layout(title string, data any) *layout {
-	l := &layout{Up: cmp.Or(x.up, "./"), Name: x.b.o.Name, Title: title, Who: x.who, May: x.who.Role, Inside: x.who.Role > 0, Now: time.Now(), Nav: nav, Data: data}
+	l := &layout{Up: cmp.Or(x.up, "./"), Name: x.b.o.Name, Title: title, Who: x.who, May: x.who.Role, Inside: x.who.Role > 0, Now: time.Now(), navSaid: navSaid{Nav: nav}, Data: data}
 	if !l.Inside {
 		l.Name = "errand" // what the pages are about is for those inside
 	}
@@ -234,7 +239,7 @@ func (x *request) layout(title string, data any) *layout {
 // shows has the nav say what a look does, which may be nil.
 func (l *layout) shows(of *look) {
 	if of != nil {
-		l.Nav, l.NavTag = of.nav, of.navTag
+		l.navSaid = of.navSaid
 	}
 }
 

@@ -133,7 +133,7 @@ func TestPolicy_HasteOfOldRow(t *testing.T) {
 
 // What is read back of such rows is refused nowhere.
 //
-//errand:shows retries without delays | read back | what an older build took is read with the same retries, and can be handed in again
+//errand:shows retries without delays | | what an older build took is read with the same retries, and can be handed in again
 func TestPolicy_HasteReadBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	q, err := errand.Open(t.Context(), path, &errand.Options{Logger: quiet})
@@ -202,7 +202,7 @@ func TestPolicy_HasteReadBack(t *testing.T) {
 		"declared too": func() error { return second(topics.Declare(ctx, p)) },
 		"subscription": func() error { return second(topics.UpdateSubscription(ctx, u)) },
 	} {
-		t.Run("read back/"+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			if err := again(); err != nil {
 				t.Error(err)
 			}
