@@ -116,6 +116,7 @@ type request struct {
 
 	start   time.Time // of reading the page
 	seen    *look     // what the page shows, if it shows one
+	nav     *look     // see around
 	version int64     // of the file, before the page was read
 	as      time.Time // when it was that
 	open    bool      // the page is open, and there may be nothing new

@@ -73,10 +73,7 @@ var wellPast = regexp.MustCompile(`Well: (59|60|61)(\.\d)? jobs a minute, none w
 // The rates of the front are those of the file: not known before it is five minutes old, and there
 // for a program that begins later. Each chart has a table.
 func TestFront_past(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		if _, page := get(h, "/"); !strings.Contains(plain(page), "Done a minute – not known of all queues yet no chart yet") {
 			t.Errorf("at first: %s", plain(page))
 		}
@@ -146,10 +143,7 @@ func TestHandler_unseen(t *testing.T) {
 // If the queue cannot be looked at, pages show what was there last with its age, the error and
 // what to do; without that they say so.
 func TestLook_away(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		store.commit(t, q)
 		time.Sleep(2 * time.Second)
 		pages := []string{"/", "/lanes", "/workers", "/health"}
@@ -159,7 +153,6 @@ func TestLook_away(t *testing.T) {
 			}
 		}
 		seen := look(t, h, "")
-		defer seen.stop()
 		time.Sleep(2500 * time.Millisecond)
 		told := func(what string, want int64) {
 			t.Helper()
@@ -197,10 +190,7 @@ func TestLook_away(t *testing.T) {
 
 // A look that takes longer than a second is shown to those who wait for it.
 func TestLook_slow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		synctest.Wait()
 		store.commit(t, q)
 		time.Sleep(2 * time.Second)

@@ -61,7 +61,7 @@ func job(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.print = x.b.live.printOf(&info)
+	x.print = x.b.live.printOf(&info, x.around())
 	info.Unique = x.uniqueKey(info.Unique)
 	d := &jobData{JobInfo: info, Viewer: x.who.Role < Operator, Was: x.b.was(x.b.jobWas(&info)), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
 	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {

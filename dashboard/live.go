@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"hash/maphash"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,7 +42,8 @@ const (
 	// readsEach is how many reads open pages may cost in a second over time, beside the look that
 	// they share. The other numbers are what one is taken to cost. After a commit the page of a job
 	// is rendered half as often as it could be: the other half is for looks at the row of the job,
-	// which tell soon whether it has to be rendered at once.
+	// which tell soon whether it has to be rendered at once. What they compare beside the row is in
+	// the look that all share.
 	readsEach   = 4
 	readsOfPage = 4
 	readsOfJob  = 7
@@ -86,10 +88,9 @@ type fragment struct {
 	version int64
 	freshness
 	plausible bool      // the clock was
-	ofLook    bool      // it shows a look
 	checked   time.Time // when it was known last to be the newest
 
-	print uint64 // of the row of the job that it is of, see printOf; 0: it is of none
+	print uint64 // of the job that it is of, see printOf; 0: it is of none
 }
 
 // freshness says when a page may show something else without a commit.
@@ -243,9 +244,16 @@ func (s *live) looks(f *fragment) bool {
 	return f.print != 0 && f.err == nil && min(time.Since(f.at), time.Since(f.rows)) >= max(renderEach, s.spread(2*readsOfRow))
 }
 
-// printOf returns a number that changes with a job; 0: it is not known.
-func (s *live) printOf(j *errand.JobInfo) uint64 {
-	b, err := json.Marshal(j)
+// printOf returns a number that changes with the row of a job and, while it waits, with the holds of its
+// lane and whether a worker takes it, as a look has them, which may be nil. 0: it is not known.
+func (s *live) printOf(j *errand.JobInfo, l *look) uint64 {
+	var holds []errand.HoldState
+	served := false
+	if l != nil && (j.State == errand.Ready || j.State == errand.Scheduled) {
+		holds = slices.DeleteFunc(l.holds(), func(h errand.HoldState) bool { return !h.Includes(j.Queue, j.Kind) })
+		served = l.served(j.Queue, j.Kind)
+	}
+	b, err := json.Marshal([]any{j, holds, served})
 	if err != nil {
 		return 0
 	}

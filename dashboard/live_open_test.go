@@ -32,9 +32,6 @@ func besideRow(t *testing.T, quiet time.Duration) {
 	dead := die(t, q, "g")
 	waits := store.commit(t, q)
 	pages := map[*tab]string{look(t, h, "job/"+dead.String()): "1 job waits behind it", look(t, h, "job/"+waits.String()): " is paused"}
-	for b := range pages {
-		defer b.stop()
-	}
 	time.Sleep(quiet)
 	add(t, q, letter{"second", ""}, &errand.JobOptions{Group: "g"})
 	if err := q.Pause(t.Context(), "default"); err != nil {
@@ -58,12 +55,37 @@ func besideRow(t *testing.T, quiet time.Duration) {
 	}
 }
 
+// A hold shows on the pages of fifty jobs that it keeps back within half a minute, while something else is
+// committed each second and all pages together cost no more reads.
+func TestLive_heldAmongMany(t *testing.T) {
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
+		many := make([]*tab, 50)
+		for i := range many {
+			many[i] = look(t, h, "job/"+store.commit(t, q).String())
+		}
+		commits := func(n int) {
+			for range n {
+				add(t, q, letter{"a", ""}, &errand.JobOptions{Queue: "other"})
+				store.version.Add(1)
+				time.Sleep(time.Second)
+			}
+		}
+		commits(60)
+		if err := q.Pause(t.Context(), "default"); err != nil {
+			t.Fatal(err)
+		}
+		commits(30)
+		for i, b := range many {
+			if !b.shows(" is paused") {
+				t.Errorf("page %d: %s", i, b.text)
+			}
+		}
+	})
+}
+
 // A page says that it shows the newest as of when the version was asked for, not of when it is told.
 func TestLive_age(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		store.commit(t, q)
 		for _, at := range []string{"", "groups"} {
 			part(h, at, "")
@@ -95,10 +117,7 @@ func TestLive_goneEarly(t *testing.T) {
 
 // Of a job that was deleted nothing is read until something is committed.
 func TestLive_deleted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		gone := "job/" + (errand.ID{1}).String()
 		for range 10 {
 			if w := part(h, gone, ""); w.Code != 404 {
@@ -119,10 +138,7 @@ func TestLive_deleted(t *testing.T) {
 
 // A page that panics says so, and is rendered again after a minute.
 func TestLive_panics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		store.panics.Store(true)
 		for range 10 {
 			if w := part(h, "groups", ""); w.Code != 500 {
@@ -153,7 +169,7 @@ func TestLive_scheduled(t *testing.T) {
 		time.Sleep(time.Second)
 		store.version.Add(1)
 		h := viewers(q, nil)
-		defer look(t, h, "lane?queue=default").stop()
+		look(t, h, "lane?queue=default")
 		time.Sleep(time.Minute)
 		store.taken()
 		time.Sleep(10 * time.Minute)
@@ -177,7 +193,6 @@ func TestLive_bulk(t *testing.T) {
 		}
 		store.version.Add(1)
 		b := look(t, viewers(q, nil), "bulk")
-		defer b.stop()
 		time.Sleep(50 * time.Second)
 		if !b.shows("bulk jobs are paused") {
 			t.Errorf("held: %s", b.text)
@@ -205,8 +220,6 @@ func TestLive_clock(t *testing.T) {
 		}
 		store.version.Add(1)
 		groups, schedules := look(t, h, "groups"), look(t, h, "schedules")
-		defer groups.stop()
-		defer schedules.stop()
 		time.Sleep(10 * time.Second)
 		store.taken()
 		off.Store(int64(400 * 24 * time.Hour))
@@ -224,10 +237,7 @@ func TestLive_clock(t *testing.T) {
 
 // Hundreds of pages are open, and nothing is committed: nothing is read. Who opens one too many hears so.
 func TestLive_many(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		store.commit(t, q)
 		at := func(i int) string { return fmt.Sprint("groups?queue=q", i) }
 		tags := make([]string, 1000)

@@ -36,7 +36,6 @@ func TestLive_progress(t *testing.T) {
 		var all []*tab
 		for _, page := range pages {
 			all = append(all, look(t, h, page))
-			defer all[len(all)-1].stop()
 		}
 		time.Sleep(15500 * time.Millisecond)
 		changed := func(what string, least, most int64) {

@@ -40,7 +40,8 @@ type counting struct {
 	failing atomic.Bool
 	panics  atomic.Bool
 	own     atomic.Bool  // reads are those of the test, and do not count
-	slow    atomic.Int64 // how long Stats takes
+	slow    atomic.Int64 // how long Stats and Groups take
+	rows    atomic.Int64 // that Jobs has looked at
 
 	mu    sync.Mutex
 	reads map[string]int
@@ -48,8 +49,15 @@ type counting struct {
 
 var errDisk = errors.New("the disk does not answer")
 
-// read counts a read.
-func (c *counting) read(what string) error {
+// read counts a read and does it, unless the store fails.
+func read[T any](c *counting, what string, get func() (T, error)) (v T, err error) {
+	if err = c.reading(what); err != nil {
+		return v, err
+	}
+	return get()
+}
+
+func (c *counting) reading(what string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.own.Load() {
@@ -74,146 +82,102 @@ func (c *counting) taken() map[string]int {
 }
 
 func (c *counting) Version(ctx context.Context) (int64, error) {
-	return c.version.Load(), cmp.Or(ctx.Err(), c.read("version"))
+	return c.version.Load(), cmp.Or(ctx.Err(), c.reading("version"))
 }
 
 func (c *counting) Stats(ctx context.Context) ([]storage.LaneStats, error) {
-	if err := c.read("stats"); err != nil {
-		return nil, err
-	}
-	time.Sleep(time.Duration(c.slow.Load()))
-	return c.memory.Stats(ctx)
+	return read(c, "stats", func() ([]storage.LaneStats, error) {
+		time.Sleep(time.Duration(c.slow.Load()))
+		return c.memory.Stats(ctx)
+	})
 }
 
 func (c *counting) History(ctx context.Context, since time.Time) ([]storage.Sample, error) {
-	if err := c.read("history"); err != nil {
-		return nil, err
-	}
-	return c.memory.History(ctx, since)
+	return read(c, "history", func() ([]storage.Sample, error) { return c.memory.History(ctx, since) })
 }
 
 func (c *counting) Holds(ctx context.Context, now time.Time) ([]storage.HoldState, error) {
-	if err := c.read("holds"); err != nil {
-		return nil, err
-	}
-	return c.memory.Holds(ctx, now)
+	return read(c, "holds", func() ([]storage.HoldState, error) { return c.memory.Holds(ctx, now) })
 }
 
 func (c *counting) Causes(ctx context.Context, lane storage.Lane, limit int) ([]storage.Cause, error) {
-	if err := c.read("causes"); err != nil {
-		return nil, err
-	}
-	return c.memory.Causes(ctx, lane, limit)
+	return read(c, "causes", func() ([]storage.Cause, error) { return c.memory.Causes(ctx, lane, limit) })
 }
 
 func (c *counting) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
-	if err := c.read("jobs"); err != nil {
-		return storage.Page{}, err
-	}
-	return c.memory.Jobs(ctx, f, after, limit)
+	page, err := read(c, "jobs", func() (storage.Page, error) { return c.memory.Jobs(ctx, f, after, limit) })
+	c.rows.Add(int64(page.Looked))
+	return page, err
 }
 
 func (c *counting) Job(ctx context.Context, id storage.ID) (storage.Record, error) {
-	if err := c.read("job"); err != nil {
-		return storage.Record{}, err
-	}
-	return c.memory.Job(ctx, id)
+	return read(c, "job", func() (storage.Record, error) { return c.memory.Job(ctx, id) })
 }
 
 func (c *counting) Settings(ctx context.Context) ([]storage.LaneSettings, error) {
-	if err := c.read("settings"); err != nil {
-		return nil, err
-	}
-	return c.memory.Settings(ctx)
+	return read(c, "settings", func() ([]storage.LaneSettings, error) { return c.memory.Settings(ctx) })
 }
 
 func (c *counting) Published(ctx context.Context) ([]storage.Published, error) {
-	if err := c.read("workers"); err != nil {
-		return nil, err
-	}
-	return c.memory.Published(ctx)
+	return read(c, "workers", func() ([]storage.Published, error) { return c.memory.Published(ctx) })
 }
 
-func (c *counting) Ahead(ctx context.Context, id storage.ID, most int) (a storage.Ahead, err error) {
-	if err = c.read("ahead"); err != nil {
-		return a, err
-	}
-	return c.memory.Ahead(ctx, id, most)
+func (c *counting) Ahead(ctx context.Context, id storage.ID, most int) (storage.Ahead, error) {
+	return read(c, "ahead", func() (storage.Ahead, error) { return c.memory.Ahead(ctx, id, most) })
 }
 
-func (c *counting) Counts(ctx context.Context) (all []storage.Count, err error) {
-	if err = c.read("counts"); err != nil {
-		return all, err
-	}
-	return c.memory.Counts(ctx)
+func (c *counting) Counts(ctx context.Context) ([]storage.Count, error) {
+	return read(c, "counts", func() ([]storage.Count, error) { return c.memory.Counts(ctx) })
 }
 
-func (c *counting) States(ctx context.Context, ids []storage.ID) (all []storage.State, err error) {
-	if err = c.read("states"); err != nil {
-		return all, err
-	}
-	return c.memory.States(ctx, ids)
+func (c *counting) States(ctx context.Context, ids []storage.ID) ([]storage.State, error) {
+	return read(c, "states", func() ([]storage.State, error) { return c.memory.States(ctx, ids) })
 }
 
-func (c *counting) Groups(ctx context.Context, of storage.GroupFilter, after string, limit int) (page storage.GroupPage, err error) {
-	if err = c.read("groups"); err != nil {
-		return page, err
-	}
-	return c.memory.Groups(ctx, of, after, limit)
+func (c *counting) Groups(ctx context.Context, of storage.GroupFilter, after string, limit int) (storage.GroupPage, error) {
+	return read(c, "groups", func() (storage.GroupPage, error) {
+		time.Sleep(time.Duration(c.slow.Load()))
+		return c.memory.Groups(ctx, of, after, limit)
+	})
 }
 
-func (c *counting) Schedule(ctx context.Context, name string) (r storage.ScheduleRecord, err error) {
-	if err = c.read("schedule"); err != nil {
-		return r, err
-	}
-	return c.memory.Schedule(ctx, name)
+func (c *counting) Schedule(ctx context.Context, name string) (storage.ScheduleRecord, error) {
+	return read(c, "schedule", func() (storage.ScheduleRecord, error) { return c.memory.Schedule(ctx, name) })
 }
 
-func (c *counting) Schedules(ctx context.Context) (all []storage.ScheduleRecord, err error) {
-	if err = c.read("schedules"); err != nil {
-		return all, err
-	}
-	return c.memory.Schedules(ctx)
+func (c *counting) Schedules(ctx context.Context) ([]storage.ScheduleRecord, error) {
+	return read(c, "schedules", func() ([]storage.ScheduleRecord, error) { return c.memory.Schedules(ctx) })
 }
 
-func (c *counting) Ticks(ctx context.Context, name string) (all []storage.Tick, err error) {
-	if err = c.read("ticks"); err != nil {
-		return all, err
-	}
-	return c.memory.Ticks(ctx, name)
+func (c *counting) Ticks(ctx context.Context, name string) ([]storage.Tick, error) {
+	return read(c, "ticks", func() ([]storage.Tick, error) { return c.memory.Ticks(ctx, name) })
 }
 
-func (c *counting) Entry(ctx context.Context, class, name string) (e storage.Entry, err error) {
-	if err = c.read("entry"); err != nil {
-		return e, err
-	}
-	return c.memory.Entry(ctx, class, name)
+func (c *counting) Entry(ctx context.Context, class, name string) (storage.Entry, error) {
+	return read(c, "entry", func() (storage.Entry, error) { return c.memory.Entry(ctx, class, name) })
 }
 
-func (c *counting) Entries(ctx context.Context, class, family, after string, limit int) (all []storage.Entry, revision int64, err error) {
-	if err = c.read("entries"); err != nil {
-		return all, revision, err
+func (c *counting) Entries(ctx context.Context, class, family, after string, limit int) ([]storage.Entry, int64, error) {
+	if err := c.reading("entries"); err != nil {
+		return nil, 0, err
 	}
 	return c.memory.Entries(ctx, class, family, after, limit)
 }
 
-func (c *counting) Message(ctx context.Context, id string) (m storage.Message, err error) {
-	if err = c.read("message"); err != nil {
-		return m, err
-	}
-	return c.memory.Message(ctx, id)
+func (c *counting) Message(ctx context.Context, id string) (storage.Message, error) {
+	return read(c, "message", func() (storage.Message, error) { return c.memory.Message(ctx, id) })
 }
 
-func (c *counting) MessageWith(ctx context.Context, id string, entries ...storage.EntryName) (m storage.Message, revisions []int64, err error) {
-	if err = c.read("messagewith"); err != nil {
-		return m, revisions, err
+func (c *counting) MessageWith(ctx context.Context, id string, entries ...storage.EntryName) (storage.Message, []int64, error) {
+	if err := c.reading("messagewith"); err != nil {
+		return storage.Message{}, nil, err
 	}
 	return c.memory.MessageWith(ctx, id, entries...)
 }
 
-func (c *counting) Messages(ctx context.Context, topic string, since time.Time, after string, limit int) (all []storage.Message, next string, err error) {
-	if err = c.read("messages"); err != nil {
-		return all, next, err
+func (c *counting) Messages(ctx context.Context, topic string, since time.Time, after string, limit int) ([]storage.Message, string, error) {
+	if err := c.reading("messages"); err != nil {
+		return nil, "", err
 	}
 	return c.memory.Messages(ctx, topic, since, after, limit)
 }
@@ -228,6 +192,16 @@ func counted(t *testing.T) (*counting, *errand.Queue) {
 		t.Fatal(err)
 	}
 	return c, q
+}
+
+// bubble runs a test in a bubble, with such a queue and what viewers see of it.
+func bubble(t *testing.T, f func(t *testing.T, store *counting, q *errand.Queue, h http.Handler)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		t.Cleanup(func() { _ = q.Close() })
+		f(t, store, q, viewers(q, nil))
+	})
 }
 
 // commit enqueues a job.
@@ -266,13 +240,14 @@ func part(h http.Handler, at, tag string, with ...func(*http.Request)) *httptest
 // tab is an open page. It asks each 2 s.
 type tab struct {
 	changed, same, failed atomic.Int64 // answers
+	nav                   atomic.Int64 // those with a change of the nav alone
 	mu                    sync.Mutex
 	text                  string    // of the last change
 	as                    time.Time // when that was the newest, as the page says
 	stop                  func()
 }
 
-// look opens a page.
+// look opens a page, until the test ends or its stop is called.
 func look(t *testing.T, h http.Handler, at string) *tab {
 	t.Helper()
 	status, text := get(h, "/"+at)
@@ -282,6 +257,7 @@ func look(t *testing.T, h http.Handler, at string) *tab {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	b := &tab{text: text, stop: func() { stop(); <-ended }}
+	t.Cleanup(b.stop)
 	tag := `"` + tagIn.FindStringSubmatch(text)[1] + `"`
 	go func() {
 		defer close(ended)
@@ -298,7 +274,13 @@ func look(t *testing.T, h http.Handler, at string) *tab {
 				b.as = time.Now().Add(-time.Duration(age) * time.Millisecond)
 			}
 			if w.Code == 200 {
-				tag, b.text = w.Header().Get("ETag"), w.Body.String()
+				tag = w.Header().Get("ETag")
+				if text := w.Body.String(); strings.Contains(text, "<main") {
+					b.text = text
+				} else {
+					b.nav.Add(1)
+					b.text = text + b.text[strings.Index(b.text, "<main"):]
+				}
 			}
 			b.mu.Unlock()
 			switch w.Code {
@@ -368,7 +350,6 @@ func liveReads(t *testing.T, page func(i int, job errand.ID) string) {
 	}
 	for i := range all {
 		all[i] = look(t, h, page(i, jobs[i]))
-		defer all[i].stop()
 		time.Sleep(23 * time.Millisecond) // not all ask at once
 	}
 	time.Sleep(10 * time.Second)
@@ -402,10 +383,7 @@ func liveReads(t *testing.T, page func(i int, job errand.ID) string) {
 
 // While nothing is committed nothing is read but the version, and nothing is sent.
 func TestLive_idle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		id := store.commit(t, q)
 		if _, err := q.Cancel(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -414,7 +392,6 @@ func TestLive_idle(t *testing.T) {
 		pages := []string{"", "lanes", "lane?queue=default", "jobs", "jobs?state=cancelled", "dead", "groups", "schedules", "topics", "bulk", "workers", "health", "job/" + id.String()}
 		for _, at := range pages {
 			all = append(all, look(t, h, at))
-			defer all[len(all)-1].stop()
 		}
 		time.Sleep(12*time.Minute + time.Second) // rates have become 0
 		store.taken()
@@ -475,10 +452,7 @@ func TestLive_ages(t *testing.T) {
 // A page is rendered anew once the moment has passed on which it depends: the end of a hold, and the
 // time at which a job is due.
 func TestLive_moments(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		e, err := q.Enqueue(t.Context(), mail{"a"}, &errand.JobOptions{Delay: 45 * time.Second})
 		if err != nil {
 			t.Fatal(err)
@@ -488,8 +462,6 @@ func TestLive_moments(t *testing.T) {
 		}
 		store.version.Add(1)
 		front, job := look(t, h, ""), look(t, h, "job/"+e.ID.String())
-		defer front.stop()
-		defer job.stop()
 		time.Sleep(40 * time.Second)
 		if !front.shows(`data-key="held default `) || !job.shows("it is due at") || job.shows("made ready by") {
 			t.Errorf("before: %s %s", front.text, job.text)
@@ -508,10 +480,7 @@ func TestLive_moments(t *testing.T) {
 // While others change, the page of a job whose row stays is rendered more seldom than the row is read;
 // once nothing is committed, it shows what has changed beside the row, and reads no more.
 func TestLive_rows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		var all []*tab
 		for range 10 {
 			id := store.commit(t, q)
@@ -519,7 +488,6 @@ func TestLive_rows(t *testing.T) {
 				t.Fatal(err)
 			}
 			all = append(all, look(t, h, "job/"+id.String()))
-			defer all[len(all)-1].stop()
 		}
 		time.Sleep(time.Minute)
 		store.taken()
@@ -527,7 +495,8 @@ func TestLive_rows(t *testing.T) {
 			store.commit(t, q)
 			time.Sleep(time.Second)
 		}
-		if reads := store.taken(); reads["workers"] > 45 || reads["workers"] < 30 || reads["job"] < 3*reads["workers"] || sum(reads) > 4*120 {
+		const ofLook = 4
+		if reads := store.taken(); reads["workers"] > 60 || reads["workers"] < 30 || reads["job"] < 3*reads["workers"] || sum(reads)-ofLook*reads["stats"] > 4*120 {
 			t.Errorf("reads while others changed: %v", reads)
 		}
 		time.Sleep(time.Minute)
@@ -535,6 +504,41 @@ func TestLive_rows(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if reads := store.taken(); sum(reads) > 0 {
 			t.Errorf("reads once nothing changes: %v", reads)
+		}
+	})
+}
+
+// The numbers of the nav are those of now on a page that shows no look and is not rendered anew: they come
+// without the rest of the page.
+func TestLive_nav(t *testing.T) {
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
+		store.commit(t, q)
+		many := make([]*tab, 50)
+		for i := range many { // so that each is rendered seldom
+			many[i] = look(t, h, fmt.Sprint("groups?queue=q", i))
+		}
+		time.Sleep(time.Minute)
+		if err := q.Hold(t.Context(), errand.Lane{Queue: "default"}, &errand.HoldOptions{For: 30 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		store.version.Add(1)
+		for _, c := range []struct {
+			after time.Duration
+			held  bool
+		}{{5 * time.Second, true}, {30 * time.Second, false}} {
+			time.Sleep(c.after)
+			for i, b := range many {
+				if b.shows("1 held") != c.held {
+					t.Fatalf("page %d, %v later: held is %t", i, c.after, !c.held)
+				}
+			}
+		}
+		alone := int64(0)
+		for _, b := range many {
+			alone += b.nav.Load()
+		}
+		if alone < 60 {
+			t.Errorf("the nav came alone %d times", alone)
 		}
 	})
 }
@@ -593,13 +597,10 @@ func TestLive_shared(t *testing.T) {
 
 // What takes long to render is rendered more seldom.
 func TestLive_slow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		store.commit(t, q)
 		store.slow.Store(int64(30 * time.Millisecond))
-		part(h, "jobs", "")
+		part(h, "groups", "")
 		for _, c := range []struct {
 			after time.Duration
 			read  bool
@@ -607,19 +608,33 @@ func TestLive_slow(t *testing.T) {
 			time.Sleep(c.after)
 			store.commit(t, q)
 			store.taken()
-			if part(h, "jobs", ""); (store.taken()["jobs"] > 0) != c.read {
+			if part(h, "groups", ""); (store.taken()["groups"] > 0) != c.read {
 				t.Errorf("%v after the last: read is %t", c.after, !c.read)
 			}
 		}
 	})
 }
 
+// A page with a look that takes long shows the last commit, also if that came soon after the one before.
+func TestLive_slowLook(t *testing.T) {
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
+		store.commit(t, q)
+		store.slow.Store(int64(200 * time.Millisecond))
+		b := look(t, h, "")
+		time.Sleep(time.Minute)
+		store.commit(t, q)
+		time.Sleep(2 * time.Second)
+		store.commit(t, q)
+		time.Sleep(10 * time.Second)
+		if !b.shows("3 jobs are due") {
+			t.Error(b.text)
+		}
+	})
+}
+
 // A viewer who goes while a page is rendered spoils it for no other.
 func TestLive_gone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, q := counted(t)
-		defer q.Close()
-		h := viewers(q, nil)
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
 		store.commit(t, q)
 		store.slow.Store(int64(500 * time.Millisecond))
 		ctx, leave := context.WithCancel(t.Context())
@@ -647,9 +662,8 @@ func TestLive_blind(t *testing.T) {
 		}
 		defer q.Close()
 		h := viewers(q, nil)
-		front, list := look(t, h, ""), look(t, h, "groups")
-		defer front.stop()
-		defer list.stop()
+		front := look(t, h, "")
+		look(t, h, "groups")
 		time.Sleep(10 * time.Second)
 		store.commit(t, q)
 		store.taken()

@@ -35,6 +35,11 @@ type look struct {
 
 	past past
 	away *away // why there is no newer look; nil if this is the newest
+
+	// What follows is set by settle. until and navUntil are when the look and its nav may be others
+	// without a commit; zero: never.
+	until, navUntil time.Time
+	navSaid
 }
 
 // crew is what is asked for every 10 s while jobs wait or run, as it may change without a commit.
@@ -121,10 +126,7 @@ func (s *looks) current(v int64, as time.Time) *look {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.last
-	if l == nil || !l.known || l.version != v || s.fault != nil {
-		return nil
-	}
-	if m := l.moment(); !m.IsZero() && !time.Now().Before(m) {
+	if l == nil || !l.known || l.version != v || s.fault != nil || isPast(l.until) {
 		return nil
 	}
 	if l.at.Before(as) {
@@ -135,18 +137,60 @@ func (s *looks) current(v int64, as time.Time) *look {
 	return s.last.now(s.q)
 }
 
+// forNav returns a look for the nav, which may be older than the newest one if nothing in the nav is.
+// It waits for one no longer than navWait; nil: there is none.
+func (s *looks) forNav(ctx context.Context, v int64, as time.Time) *look {
+	if l := s.current(v, as); l != nil {
+		return l
+	}
+	s.mu.Lock()
+	l, fault := s.last, s.fault
+	s.mu.Unlock()
+	if l != nil && fault == nil && (l.known && l.version == v || !l.known && time.Since(l.read) < blindEach) && !isPast(l.navUntil) {
+		return l.now(s.q)
+	}
+	ctx, stop := context.WithTimeout(ctx, navWait)
+	defer stop()
+	l, _ = s.get(ctx) // without it there are no numbers
+	return l
+}
+
+// isPast reports whether a time is over; zero never is.
+func isPast(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
+
+// settle sets what follows from the rest of a look that nobody has yet.
+func (l *look) settle() {
+	l.navUntil = l.navMoment()
+	l.until = l.moment()
+	l.navSaid = marked(l)
+}
+
+// navMoment returns when there may be something new in the nav without a commit; zero is never.
+func (l *look) navMoment() (t time.Time) {
+	if l.away != nil {
+		return l.at
+	}
+	for _, asked := range []time.Time{l.asked, l.judged} {
+		if asked.Before(l.read.Add(askEach)) { // a commit may have effects a little after it
+			t = earliest(t, asked.Add(askEach))
+		}
+	}
+	for _, h := range l.holds() {
+		if h.Until.After(l.as) {
+			t = earliest(t, l.at.Add(h.Until.Sub(l.as)))
+		}
+	}
+	return t
+}
+
 // moment returns when there may be something new without a commit; zero is never. A worker that
 // comes has committed that it does; nobody misses one that goes until there is work.
 func (l *look) moment() (t time.Time) {
 	if l.away != nil {
 		return l.at
 	}
+	t = l.navMoment()
 	by := func(o time.Time) { t = earliest(t, o) }
-	for _, asked := range []time.Time{l.asked, l.judged} {
-		if asked.Before(l.read.Add(askEach)) { // a commit may have effects a little after it
-			by(asked.Add(askEach))
-		}
-	}
 	if !l.past.none && l.past.version != l.version {
 		by(l.past.read.Add(askEach))
 	}
@@ -162,11 +206,6 @@ func (l *look) moment() (t time.Time) {
 	}
 	if l.waits() || l.fades(l.as) {
 		by(l.read.Add(judgeEach))
-	}
-	for _, h := range l.holds() {
-		if h.Until.After(l.as) {
-			by(l.at.Add(h.Until.Sub(l.as)))
-		}
 	}
 	return t
 }
@@ -215,7 +254,9 @@ func (s *looks) run(ended chan struct{}, last *look) {
 	defer s.mu.Unlock()
 	switch now := time.Now(); {
 	case err == nil:
-		l.at, l.as, l.away = now, s.q.Clock().Now, nil
+		l.clock = s.q.Clock()
+		l.at, l.as, l.away = now, l.clock.Now, nil
+		l.settle()
 		s.last, s.fault = l, nil
 	case s.fault == nil:
 		s.since = now
@@ -224,6 +265,7 @@ func (s *looks) run(ended chan struct{}, last *look) {
 		if s.fault = err; last != nil {
 			old, why := *last, refused(err)
 			old.away = &away{why.text, why.remedy, s.since}
+			old.settle()
 			s.last = &old
 		}
 	}
@@ -241,6 +283,7 @@ func (s *looks) expire() {
 	if s.last != nil {
 		old := *s.last
 		old.judged = time.Time{} // what jobs wait behind is part of the health
+		old.settle()
 		s.last = &old
 	}
 }

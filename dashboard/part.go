@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"html/template"
 	"net/http"
@@ -38,8 +39,11 @@ func (x *request) tell(w http.ResponseWriter) {
 		x.fail(w, err)
 		return
 	}
-	clock := x.b.q.Clock()
-	has := func() bool { return f.tag != "" && strings.Contains(x.Header.Get("If-None-Match"), f.tag) } // proxies that compress add to it
+	x.version, x.as = v, as
+	clock, nav := x.b.q.Clock(), &layout{Up: cmp.Or(x.up, "./"), Page: x.page.name, Section: x.page.in, navSaid: navSaid{Nav: nav}}
+	nav.shows(x.around())                 // a look that is the newest knows so now
+	sent := x.Header.Get("If-None-Match") // proxies that compress add to it
+	has := func() bool { return f.tag != "" && strings.Contains(sent, f.tag+".") }
 	s.mu.Lock()
 	if busy := f.busy; busy != nil {
 		s.mu.Unlock()
@@ -54,12 +58,10 @@ func (x *request) tell(w http.ResponseWriter) {
 		if newest && !f.unsure && f.checked.Before(as) {
 			f.checked = as
 		}
-		if newest && f.ofLook {
-			x.b.looks.current(v, as)
-		}
 		last := f.print // of a row that is looked at
-		render := f.err == nil && f.text == "" && !has()
-		if !newest && time.Since(f.at) >= s.wait(f, v) {
+		since := time.Since(f.at)
+		render := f.err == nil && f.text == "" && !has() && since >= f.each
+		if !newest && since >= s.wait(f, v) {
 			render = true
 		}
 		if render {
@@ -68,7 +70,7 @@ func (x *request) tell(w http.ResponseWriter) {
 		if render || !newest && s.looks(f) {
 			f.busy = make(chan struct{})
 			s.mu.Unlock()
-			x.renew(f, v, as, last)
+			x.renew(f, last)
 			s.mu.Lock()
 		}
 	}
@@ -82,29 +84,38 @@ func (x *request) tell(w http.ResponseWriter) {
 		x.fail(w, errCrowded)
 		return
 	}
+	tag := shown.tag + "." + nav.NavTag
 	head := w.Header()
 	head.Set("Vary", partHeader)
 	head.Set(pageHeader, x.page.name)
 	head.Set(nowHeader, x.b.q.Clock().Now.UTC().Format(time.RFC3339Nano))
 	head.Set(ageHeader, strconv.FormatInt(time.Since(shown.checked).Milliseconds(), 10))
-	head.Set("ETag", `"`+shown.tag+`"`)
-	if same {
+	head.Set("ETag", `"`+tag+`"`)
+	if strings.Contains(sent, tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
+	var b bytes.Buffer
+	if !same {
+		b.WriteString(shown.text)
+	}
+	if err := x.page.template.ExecuteTemplate(&b, "nav", nav); err != nil {
+		x.fail(w, err)
+		return
+	}
 	head.Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write([]byte(shown.text)) // nobody is left who could be told
+	_, _ = w.Write(b.Bytes()) // nobody is left who could be told
 }
 
 // renew renders a fragment anew, unless it is of a job whose row is the one that it has shown: last is its
 // print, 0 if it is rendered in any case. It belongs to nobody: a viewer who goes away spoils it for no
 // other.
-func (x *request) renew(f *fragment, v int64, as time.Time, last uint64) {
+func (x *request) renew(f *fragment, last uint64) {
 	ctx, stop := withTimeout(context.WithoutCancel(x.Context()), readFor)
 	defer stop()
 	s, begun := &x.b.live, time.Now()
 	y := *x
-	y.Request, y.version, y.as, y.open = x.WithContext(ctx), v, as, true
+	y.Request, y.open = x.WithContext(ctx), true
 	err := error(errPanic)
 	defer func() {
 		if err == errPanic { //nolint:errorlint // it is returned as it is
@@ -118,7 +129,7 @@ func (x *request) renew(f *fragment, v int64, as time.Time, last uint64) {
 		if err == nil {
 			return
 		}
-		f.err, f.at, f.version, f.plausible, f.freshness = err, begun, v, x.b.q.Clock().Plausible, freshness{}
+		f.err, f.at, f.version, f.plausible, f.freshness = err, begun, x.version, x.b.q.Clock().Plausible, freshness{}
 		switch status := refused(err).status; {
 		case status == http.StatusInternalServerError:
 			f.till(unsureEach)
@@ -137,14 +148,14 @@ func (x *request) renew(f *fragment, v int64, as time.Time, last uint64) {
 	x.b.looks.met(err)
 }
 
-// same reports whether the row of the job is the one with a print.
+// same reports whether the job is as it was when it had a print.
 func (x *request) same(print uint64) bool {
 	id, err := errand.ParseID(x.id)
 	if err != nil {
 		return false
 	}
 	j, err := x.b.q.Job(x.Context(), id)
-	return err == nil && x.b.live.printOf(&j) == print
+	return err == nil && x.b.live.printOf(&j, x.around()) == print
 }
 
 // renderPart reads a page and renders it into its fragment.
@@ -181,7 +192,10 @@ func (x *request) fill(f *fragment, frame *layout) error {
 	s := &x.b.live
 	n := fragment{text: b.String() + main, at: x.start, each: renderEach, checked: x.start, version: x.version, freshness: x.freshness, plausible: frame.Clock.Plausible, print: x.print}
 	if x.seen != nil {
-		n.ofLook, n.checked = true, x.seen.at
+		n.checked = x.seen.at
+		if x.seen.known { // a look that takes long is not made again for each version
+			n.version = min(n.version, x.seen.version)
+		}
 	}
 	n.tag = s.tagOf(n.text)
 	frame.Body, frame.Tag = template.HTML(main), n.tag // as the template has escaped it

@@ -112,8 +112,7 @@ func TestFront_failing(t *testing.T) {
 		}, errand.HandlerOptions{Policy: policy.Policy{MinDelay: 20 * time.Second, MaxDelay: 20 * time.Second, Retries: 100, MinDelayRetries: 100}})
 		defer runs(t, w)()
 		h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(dashboard.Viewer), Logger: quiet})
-		seen := look(t, h, "")
-		defer seen.stop()
+		look(t, h, "")
 		shows := func(what string, seconds int, want bool, each func(), texts ...string) {
 			t.Helper()
 			for range seconds {

@@ -3,10 +3,10 @@ package dashboard
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"embed"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"html/template"
 	"maps"
 	"net/http"
@@ -101,12 +101,12 @@ type layout struct {
 	Frozen string
 	Now    time.Time
 	Clock  errand.ClockState
-	Nav    []navGroup
+	navSaid
 	Search string
 	Data   any
 	// Live is true if the page can be asked for again.
 	Live bool
-	Tag  string        // of what it shows, see [fragment]
+	Tag  string        // of what it shows besides the nav, see [fragment]
 	As   time.Time     // when that was the newest; zero: now
 	Away *away         // why it shows nothing newer; nil if it is the newest
 	Body template.HTML // in place of Data, if it is not empty
@@ -130,6 +130,12 @@ func (l *layout) Text(s string) string {
 	return l.keys.text(s)
 }
 
+// navSaid is the nav with what it says.
+type navSaid struct {
+	Nav    []navGroup
+	NavTag string // changes with it
+}
+
 // navGroup is a part of the nav.
 type navGroup struct {
 	Name  string
@@ -150,20 +156,22 @@ var nav = []navGroup{
 	{"System", []navItem{{Name: "workers", Title: "Workers"}, {Name: "health", Title: "Health"}, {Name: "audit", Title: "Audit"}}},
 }
 
-// marked returns the nav with what a look has to say, which may be nil.
-func marked(l *look) []navGroup {
-	if l == nil {
-		return nav
-	}
-	marks := l.marks()
+var navSeed = maphash.MakeSeed()
+
+// marked returns the nav with what a look has to say.
+func marked(l *look) navSaid {
+	marks, tag := l.marks(), ""
 	all := make([]navGroup, len(nav))
 	for i, g := range nav {
 		all[i] = navGroup{g.Name, slices.Clone(g.Items)}
 		for j := range all[i].Items {
-			all[i].Items[j].Mark = marks[g.Items[j].Name]
+			mark := marks[g.Items[j].Name]
+			if all[i].Items[j].Mark = mark; mark != nil {
+				tag += g.Items[j].Name + mark.Text
+			}
 		}
 	}
-	return all
+	return navSaid{all, strconv.FormatUint(maphash.String(navSeed, tag), 36)}
 }
 
 // marks returns what the nav says of pages. A hold of an endpoint counts there alone.
@@ -202,15 +210,12 @@ func (l *look) marks() map[string]*navMark {
 const navWait = 100 * time.Millisecond
 
 func (x *request) layout(title string, data any) *layout {
-	l := &layout{Up: x.up, Name: x.b.o.Name, Title: title, Who: x.who, May: x.who.Role, Inside: x.who.Role > 0, Now: time.Now(), Nav: marked(x.seen), Data: data}
+	l := &layout{Up: cmp.Or(x.up, "./"), Name: x.b.o.Name, Title: title, Who: x.who, May: x.who.Role, Inside: x.who.Role > 0, Now: time.Now(), navSaid: navSaid{Nav: nav}, Data: data}
 	if !l.Inside {
 		l.Name = "errand" // what the pages are about is for those inside
 	}
 	if x.who.Role < Admin {
 		l.keys = x.b.keys
-	}
-	if x.up == "" {
-		l.Up = "./"
 	}
 	if x.page != nil {
 		l.Page, l.Section = x.page.name, x.page.in
@@ -226,8 +231,16 @@ func (x *request) layout(title string, data any) *layout {
 	}
 	if x.seen != nil {
 		l.As, l.Away = x.seen.as, x.seen.away
+		l.shows(x.seen)
 	}
 	return l
+}
+
+// shows has the nav say what a look does, which may be nil.
+func (l *layout) shows(of *look) {
+	if of != nil {
+		l.navSaid = of.navSaid
+	}
 }
 
 // look returns the newest look, which the page shows: the same for the whole request.
@@ -285,14 +298,17 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 func (x *request) frame(c *content) *layout {
 	f := x.layout(cmp.Or(c.title, x.page.title), c.data)
 	if x.seen == nil {
-		y := *x // the page shows no look all the same
-		ctx, stop := context.WithTimeout(x.Context(), navWait)
-		defer stop()
-		y.Request = x.WithContext(ctx)
-		l, _ := y.look() // without it there are no numbers
-		f.Nav = marked(l)
+		f.shows(x.around())
 	}
 	return f
+}
+
+// around returns the look that the nav shows, on pages that show none too; nil: there is none yet.
+func (x *request) around() *look {
+	if x.nav == nil {
+		x.nav = x.b.looks.forNav(x.Context(), x.version, x.as)
+	}
+	return x.nav
 }
 
 // fail writes a page that says what is the case.

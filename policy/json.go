@@ -58,9 +58,9 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON is [ParsePolicy] with [ProfileQueue], but also reads what older builds
-// wrote and [Policy.Validate] refuses now: retries that are all made at once though they
-// are not in the immediate phase. As is usual in encoding/json, null and errors leave p as
-// it is.
+// wrote and [Policy.Validate] refuses now: retries outside the immediate phase though all
+// delays are 0. It sets NoDelayRetries to Retries then, which says the same and is valid. As
+// is usual in encoding/json, null and errors leave p as it is.
 func (p *Policy) UnmarshalJSON(data []byte) error { return unmarshal(data, p, (*reader).policy) }
 
 // ParsePolicy reads a retry section, the form that [Policy.MarshalJSON] writes, by the
@@ -98,8 +98,12 @@ func (r *reader) policy(path string, raw []byte) Policy {
 		lim.total = math.MaxInt64
 	}
 	all := lim.check(p, textSeconds)
-	if len(all) == 0 && !malformed && !r.stored {
+	switch {
+	case len(all) > 0 || malformed:
+	case !r.stored:
 		all = p.checkHaste()
+	case p.hasty():
+		p = p.explicit()
 	}
 	for _, v := range all {
 		violations[v.field] = v.want

@@ -110,14 +110,15 @@ func TestRetries(t *testing.T) {
 	if ran {
 		t.Error("an attempt was made")
 	}
-	const section = `{"minDelayTarget":0,"maxDelayTarget":0,"numRetries":5,"numNoDelayRetries":2}`
+	said := policy.Policy{Retries: 5, NoDelayRetries: 5}
+	const section = `{"minDelayTarget":0,"maxDelayTarget":0,"numRetries":5,"numNoDelayRetries":2,"numMinDelayRetries":2,"numMaxDelayRetries":1}`
 	for _, text := range []string{section, `{"healthyRetryPolicy":` + section + `}`, `{"http":{"defaultHealthyRetryPolicy":` + section + `}}`} {
 		_, err := policy.Parse([]byte(text), policy.ProfileQueue)
 		if err == nil || !strings.HasSuffix(err.Error(), "maxDelayTarget "+strings.TrimPrefix(strings.Replace(want, "0s", "0", 1), "MaxDelay ")) {
 			t.Errorf("%s: %v", text, err)
 		}
 		var old policy.Topic // as a row of an older build
-		if err := json.Unmarshal([]byte(text), &old); err != nil || *old.Retry != hasty {
+		if err := json.Unmarshal([]byte(text), &old); err != nil || *old.Retry != said || old.Validate() != nil {
 			t.Errorf("%s: %+v, %v", text, old, err)
 		}
 	}

@@ -199,11 +199,20 @@ func (l limits) check(p Policy, dur text) []violation {
 	return all
 }
 
-// checkHaste returns what is wrong with a policy within its limits that has retries
-// which were hardly meant to be made without delay. Older builds took it, so rows that are
-// read back may have it.
+// hasty reports whether a policy within its limits has retries that were hardly meant to be
+// made without delay. Older builds took it.
+func (p Policy) hasty() bool { return p.Retries > p.NoDelayRetries && p.MaxDelay <= 0 }
+
+// explicit returns a policy that makes the retries of a hasty one as it does, and says so:
+// all are in the immediate phase.
+func (p Policy) explicit() Policy {
+	p.NoDelayRetries, p.MinDelayRetries, p.MaxDelayRetries = p.Retries, 0, 0
+	return p
+}
+
+// checkHaste returns what is wrong with a policy within its limits that is hasty.
 func (p Policy) checkHaste() []violation {
-	if p.Retries <= p.NoDelayRetries || p.MaxDelay > 0 {
+	if !p.hasty() {
 		return nil
 	}
 	return []violation{{fieldMaxDelay, fmt.Sprintf(

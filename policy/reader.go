@@ -10,7 +10,7 @@ import (
 // reader reads a document and collects what is wrong with it.
 type reader struct {
 	profile Profile
-	stored  bool // perhaps by an older build, see [Policy.checkHaste]
+	stored  bool // perhaps by an older build, see [Policy.hasty]
 	faults  []*Fault
 }
 

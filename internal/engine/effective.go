@@ -56,18 +56,20 @@ func ownPolicy(job *storage.Leased) (policy.Document, error) {
 }
 
 // effective is policyOf while a failure is handled: it logs a stored policy that
-// does not decode, and, while the job has used up no retry, one of its own that
-// [policy.Document.Validate] refuses.
+// does not decode, and once for each kind one that [policy.Parse] refuses now.
 func (c *Config) effective(job *storage.Leased) policy.Document {
 	d, err := c.policyOf(job)
 	if err != nil {
 		c.Logger.Error("errand: policy of a job does not decode, using that of its kind or queue",
 			"job", job.ID.String(), "kind", job.Kind, "error", err)
-	} else if job.Retry == 0 {
-		own, _ := ownPolicy(job) // which does decode
-		if err := own.Validate(); err != nil {
-			c.Logger.Warn("errand: a job has a policy of an older build that would be refused now, and keeps it",
-				"job", job.ID.String(), "kind", job.Kind, "error", err)
+	} else if job.Policy != nil {
+		_, err := policy.Parse(job.Policy, policy.ProfileQueue)
+		if err == nil {
+			return d
+		}
+		if _, before := c.refused.LoadOrStore(job.Kind, true); !before {
+			c.Logger.Warn("errand: jobs of a kind have a policy of an older build that would be refused now, and keep it",
+				"kind", job.Kind, "job", job.ID.String(), "error", err)
 		}
 	}
 	return d

@@ -70,6 +70,7 @@ type Config struct {
 	marker   storage.Marker    // Store, if it is one
 	troubled storage.Troubled  // Store, if it is one; else nil
 	lacks    []storage.Feature // what Store lacks
+	refused  *sync.Map         // the kinds whose jobs have policies of older builds, see effective
 }
 
 // lacking returns the error of a Store that lacks one of needs, else nil.
@@ -169,6 +170,7 @@ func New(cfg Config) *Engine {
 	cfg.marker, _ = cfg.Store.(storage.Marker)
 	cfg.troubled, _ = cfg.Store.(storage.Troubled)
 	cfg.lacks = storage.LacksOf(cfg.Store)
+	cfg.refused = new(sync.Map)
 	if cfg.marker == nil {
 		cfg.marker = unmarked{}
 	}
