@@ -232,6 +232,7 @@ func Open(path string, opts *Options) (*Store, error) {
 		return nil, err
 	}
 	useOFDLocks(o.Logger)
+	warnOfLibc(o.Logger)
 	if o.ReadOnly {
 		return openView(full, o)
 	}
@@ -297,6 +298,7 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 		o.Logger.Warn("errand: a crash of the system or a power cut may damage the file", "error", translate(err))
 	}
 	useOFDLocks(o.Logger)
+	warnOfLibc(o.Logger)
 	return open(path, o, db)
 }
 
