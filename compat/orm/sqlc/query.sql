@@ -1,0 +1,2 @@
+-- name: AddOrder :exec
+INSERT INTO orders (email) VALUES (?);
