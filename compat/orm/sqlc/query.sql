@@ -1,2 +1,0 @@
--- name: AddOrder :exec
-INSERT INTO orders (email) VALUES (?);
