@@ -23,7 +23,7 @@ func orderEnt(ctx context.Context, pool *sql.DB, q *errand.Queue, email string, 
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // after the commit there is nothing to roll back
+	defer tx.Rollback()                                                            // after the commit there is nothing to roll back
 	driver := inTx{entsql.NewDriver(dialect.SQLite, entsql.Conn{ExecQuerier: tx})} // for ent.NewClient(ent.Driver(driver))
 	if err := createOrder(ctx, driver, email); err != nil {
 		return err
