@@ -154,7 +154,7 @@ var (
 		{regexp.MustCompile(`wh(sec|sk|pk)_[A-Za-z0-9+/=]+`), "wh${1}_<secret>"},
 		{regexp.MustCompile(`(?s)("died": ?)\[[\s\d,]*\]`), "${1}[]"}, // by the hour of the clock
 		{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:<port>"},
-		{regexp.MustCompile(`("(?:version|revision|go|system|sqlite)": )"[^"]*"`), `${1}"<of the program>"`},
+		{regexp.MustCompile(`("(?:version|revision|go|system|sqlite|libc)": )"[^"]*"`), `${1}"<of the program>"`},
 		// How many periods there are depends on when it runs.
 		{regexp.MustCompile(`(?s)"history": \[\n +\{\n +"from".*?\n  \]`), `"history": []`},
 	}

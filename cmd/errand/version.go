@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // version is set by the linker in binaries of a release, see make dist.
@@ -24,6 +26,8 @@ func versionCommand(t *tool) *cobra.Command {
 				Go       string `json:"go"`
 				System   string `json:"system"`
 				SQLite   string `json:"sqlite,omitempty"`
+				Libc     string `json:"libc,omitempty"`
+				Warning  string `json:"warning,omitempty"`
 			}{Version: version, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 			if info, ok := debug.ReadBuildInfo(); ok {
 				v.Version = cmp.Or(version, info.Main.Version)
@@ -32,16 +36,19 @@ func versionCommand(t *tool) *cobra.Command {
 						v.Revision = s.Value
 					}
 				}
-				for _, dep := range info.Deps {
-					if dep.Path == "modernc.org/sqlite" {
-						v.SQLite = dep.Version
-					}
-				}
+			}
+			var doubt error
+			if v.SQLite, v.Libc, doubt = sqlite.Libraries(); doubt != nil {
+				v.Warning = doubt.Error()
 			}
 			return t.show(v, func(p *printer) {
-				p.printf("errand %s, %s, %s, modernc.org/sqlite %s\n", cmp.Or(v.Version, "of unknown version"), v.Go, v.System, orDash(v.SQLite))
+				p.printf("errand %s, %s, %s, modernc.org/sqlite %s, modernc.org/libc %s\n",
+					cmp.Or(v.Version, "of unknown version"), v.Go, v.System, orDash(v.SQLite), orDash(v.Libc))
 				if v.Revision != "" {
 					p.printf("revision %s\n", v.Revision)
+				}
+				if v.Warning != "" {
+					p.printf("warning: %s\n", v.Warning)
 				}
 			})
 		},

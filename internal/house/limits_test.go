@@ -38,6 +38,7 @@ var added = []struct {
 	{what: "what becomes of outcomes that do not fit on a full disk", words: 96},
 	{what: "Queue.History, Period and LanePeriod", names: 3},
 	{what: "Queue.Audit, AuditEntry and WithAudit", names: 3},
+	{what: "two SQLite libraries in a process, and another libc, in troubleshooting.md and operations.md", rows: 6},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The

@@ -1,14 +1,17 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -363,6 +366,49 @@ func supported(version string) error {
 	return nil
 }
 
+// The version of modernc.org/sqlite that go.mod names, and the one of modernc.org/libc that the go.mod
+// of that version names. A test compares both with what go list says.
+const (
+	knownSQLite = "v1.60.1"
+	knownLibc   = "v1.77.1"
+)
+
+// readBuildInfo is replaced by tests.
+var readBuildInfo = debug.ReadBuildInfo
+
+// Libraries returns the versions of modernc.org/sqlite and modernc.org/libc that this program was built
+// with, "" for what is not known. It returns an error if modernc.org/libc is another version than this
+// modernc.org/sqlite names, which its documentation calls fragile. Of versions of modernc.org/sqlite that
+// this errand does not know it returns none.
+func Libraries() (sqlite, libc string, err error) {
+	if info, ok := readBuildInfo(); ok {
+		for _, m := range info.Deps {
+			version := m.Version
+			if m.Replace != nil {
+				version = m.Replace.Version
+			}
+			switch m.Path {
+			case "modernc.org/sqlite":
+				sqlite = version
+			case "modernc.org/libc":
+				libc = version
+			}
+		}
+	}
+	if sqlite == knownSQLite && libc != "" && libc != knownLibc {
+		err = fmt.Errorf("modernc.org/libc %s: must be %s, which modernc.org/sqlite %s names, or SQLite may crash or damage the file: run go get modernc.org/libc@%s",
+			libc, knownLibc, sqlite, knownLibc)
+	}
+	return sqlite, libc, err
+}
+
+// warnOfLibc logs what Libraries finds wrong.
+func warnOfLibc(log *slog.Logger) {
+	if _, _, err := Libraries(); err != nil {
+		log.Warn("errand: the program was built with another modernc.org/libc than modernc.org/sqlite names", "error", err)
+	}
+}
+
 // numbers returns the parts of a version; what is no number counts as 0.
 func numbers(version string) (n []int) {
 	for part := range strings.SplitSeq(version, ".") {
@@ -498,7 +544,7 @@ func (s *Store) connect(ctx context.Context, app *sql.DB) (conn *sql.Conn, err e
 		return nil, err
 	}
 	if err = checkVersion(ctx, conn); err == nil {
-		err = checkWAL(ctx, conn)
+		err = cmp.Or(checkWAL(ctx, conn), checkLibraries(s.path)) // of which the first reads, so that the index is open
 	}
 	if err == nil {
 		err = checkpointAtOpen(ctx, conn)

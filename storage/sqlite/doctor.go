@@ -496,6 +496,9 @@ func (d *doctor) version() error {
 	} else {
 		d.say("sqlite", SeverityOK, "", "%s", v)
 	}
+	if _, _, err := Libraries(); err != nil {
+		d.say("libc", SeverityWarning, "build this program anew with that version", "%v", err)
+	}
 	return nil
 }
 

@@ -54,6 +54,9 @@ func translate(err error) error {
 	default:
 		return err
 	}
+	if e.Code() == lib.SQLITE_IOERR_IN_PAGE { // a page fault in the index, which only SQLite makes shorter
+		hint = ": its index was cut off: " + otherLibrary
+	}
 	if errors.Is(err, sentinel) {
 		return err
 	}
@@ -92,6 +95,9 @@ func (s *Store) ours(err error) error {
 	if err == nil || errors.Is(err, errInTx) { // which is the caller's own
 		return err
 	}
+	if errors.Is(err, storage.ErrCorrupt) || isCode(err, lib.SQLITE_IOERR) {
+		err = s.because(err)
+	}
 	busy := errors.Is(err, storage.ErrBusy)
 	if !busy && !errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrIO) || errors.Is(err, &storeError{of: s}) {
 		return err
@@ -101,6 +107,15 @@ func (s *Store) ours(err error) error {
 		e.open = tx.ctx
 	}
 	return e
+}
+
+// because puts before an error that two libraries may cause that there are two.
+func (s *Store) because(err error) error {
+	cause := checkLibraries(s.path)
+	if cause == nil || errors.Is(err, storage.ErrUnsupportedDB) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // oursIn is ours for what was refused in a transaction, if that is of Tx.

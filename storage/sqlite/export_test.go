@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -360,4 +361,17 @@ func Unsaved(why error) error {
 	t := &loss{goneError: goneError{lost: "the log"}}
 	t.why.Store(&why)
 	return t.err()
+}
+
+// KnownSQLite and KnownLibc are what Libraries compares with.
+const KnownSQLite, KnownLibc = knownSQLite, knownLibc
+
+// BuiltWith has the program have been built with these modules, and without any build info if
+// there are none.
+func BuiltWith(t interface{ Cleanup(func()) }, modules ...*debug.Module) {
+	before := readBuildInfo
+	t.Cleanup(func() { readBuildInfo = before })
+	readBuildInfo = func() (*debug.BuildInfo, bool) {
+		return &debug.BuildInfo{Deps: modules}, len(modules) > 0
+	}
 }

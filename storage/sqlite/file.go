@@ -247,10 +247,12 @@ const lookEach = time.Second
 // never opened to look, as closing the index would drop SQLite's locks on it.
 type watch struct {
 	began  time.Time
-	looked atomic.Int64   // when they were last looked for, in nanoseconds since began
-	known  [2]os.FileInfo // of the log and its index, since they are open
-	length atomic.Int64   // bytes of the log, when it was last looked for
-	blocks bool           // the file system tells of holes
+	looked atomic.Int64 // when they were last looked for, in nanoseconds since began
+	// libraries: when to look next for other libraries, in nanoseconds since began
+	libraries atomic.Int64
+	known     [2]os.FileInfo // of the log and its index, since they are open
+	length    atomic.Int64   // bytes of the log, when it was last looked for
+	blocks    bool           // the file system tells of holes
 }
 
 // never is earlier than any look.
@@ -301,10 +303,40 @@ func (s *Store) lookNow() error {
 	if err := s.there(); err.lost != "" {
 		return s.takeAway(err)
 	}
-	err := checkNames(s.path, s.opts)
+	err := cmp.Or(checkNames(s.path, s.opts), s.checkLibraries())
 	if err != nil {
 		s.fail(err, "database")
 	}
+	return err
+}
+
+// otherLibrary is what is wrong if two SQLite libraries in a process have a file open, and what
+// to do.
+const otherLibrary = "another SQLite library in this process has opened the file, such as github.com/mattn/go-sqlite3, " +
+	"and the two do not see each other's locks: open the file by modernc.org/sqlite alone, and examine it by errand doctor --full"
+
+// checkLibraries returns [storage.ErrUnsupportedDB] if another SQLite library in this process has
+// opened the database, as far as the system can tell. Each library opens the index once in a process,
+// however many connections it has. What it locks there it locks for the process, and so against no other
+// library in it: both may write at a time, and the file is damaged.
+func checkLibraries(path string) error {
+	index, err := os.Lstat(path + "-shm")
+	if err != nil || host.Writers(index) < 2 {
+		return nil
+	}
+	return fmt.Errorf("%w: path %q: %s", storage.ErrUnsupportedDB, path, otherLibrary)
+}
+
+// checkLibraries is the function of this name, which looks at all open files of the process: where
+// these are many it is called so seldom that it takes a thousandth of a processor.
+func (s *Store) checkLibraries() error {
+	began := int64(time.Since(s.watch.began))
+	if began < s.watch.libraries.Load() {
+		return nil
+	}
+	err := checkLibraries(s.path)
+	took := int64(time.Since(s.watch.began)) - began
+	s.watch.libraries.Store(began + 1000*took)
 	return err
 }
 

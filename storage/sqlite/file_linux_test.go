@@ -308,3 +308,56 @@ func TestOpen_ListOfPermissions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A second descriptor of the index that can write is one of another SQLite library: both would write
+// at a time. One that only reads is not.
+func TestOpen_AnotherLibrary(t *testing.T) {
+	const want = "another SQLite library in this process has opened the file"
+	refused := func(how string, err error) {
+		t.Helper()
+		if !errors.Is(err, storage.ErrUnsupportedDB) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want ErrUnsupportedDB: %s", how, err, want)
+		}
+	}
+	d := newDB(t, nil)
+	s := d.open()
+	index := func(how int) *os.File {
+		t.Helper()
+		f, err := os.OpenFile(d.path+"-shm", how, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	reads := index(os.O_RDONLY)
+	if err := d.open().Close(); err != nil {
+		t.Errorf("beside one who reads: %v", err)
+	}
+	writes := index(os.O_RDWR)
+	_, err := sqlite.Open(d.path, nil)
+	refused("Open", err)
+	_, err = sqlite.New(appDB(t, "file:"+d.path), nil)
+	refused("New", err)
+	_, err = s.Enqueue(t.Context(), t0, one())
+	refused("Enqueue", err)
+	if _, err := s.Enqueue(t.Context(), t0, one()); !errors.Is(err, storage.ErrClosed) || !strings.Contains(err.Error(), want) {
+		t.Errorf("and again: %v, want ErrClosed after: %s", err, want)
+	}
+	if err := errors.Join(reads.Close(), writes.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// SQLite makes the index of its log shorter only if nobody else has it open. So another library has,
+// if a page of it is gone.
+func TestStore_IndexCutOff(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	if err := os.Truncate(d.path+"-shm", 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Enqueue(t.Context(), t0, one())
+	if want := "(8714): its index was cut off: another SQLite library in this process has opened the file"; !errors.Is(err, storage.ErrIO) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want ErrIO: %s", err, want)
+	}
+}

@@ -226,6 +226,7 @@ func Open(path string, opts *Options) (*Store, error) {
 		return nil, err
 	}
 	useOFDLocks(o.Logger)
+	warnOfLibc(o.Logger)
 	if o.ReadOnly {
 		return openView(full, o)
 	}
@@ -305,6 +306,7 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 		return nil, translate(err)
 	}
 	useOFDLocks(o.Logger)
+	warnOfLibc(o.Logger)
 	return open(path, o, db)
 }
 

@@ -4,7 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,4 +37,27 @@ func isMountPoint(mountinfo, path string) bool {
 		fields := strings.Fields(line)
 		return len(fields) > 4 && fields[4] == escaped
 	})
+}
+
+// Writers returns how many descriptors of this process can write a file, and 0 if the system
+// cannot tell.
+func Writers(file os.FileInfo) (n int) {
+	want, ok := file.Sys().(*syscall.Stat_t)
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil || !ok {
+		return 0
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
+		var st syscall.Stat_t
+		if err != nil || syscall.Fstat(fd, &st) != nil || st.Dev != want.Dev || st.Ino != want.Ino {
+			continue
+		}
+		if how, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil && how&unix.O_ACCMODE != unix.O_RDONLY {
+			n++
+		}
+	}
+	return n
 }

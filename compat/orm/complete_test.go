@@ -1,6 +1,6 @@
-// Package compat has handlers that write with other libraries than database/sql, and
-// complete their jobs in the transactions of these.
-package compat
+// Package orm_test has transactions and handlers that write with other libraries than database/sql, and
+// enqueue and complete jobs in the transactions of these.
+package orm_test
 
 import (
 	"context"
