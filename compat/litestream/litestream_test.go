@@ -10,8 +10,11 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,14 +41,15 @@ func TestLitestream(t *testing.T) {
 	replicated = acked
 
 	replica.kill()
-	acked = len(w.of("acked")) // at most one more can be in the replica
 	w.say("release")
+	w.wait("the ledger until then", func() bool { return len(w.of("released")) > 0 })
+	acked = len(w.of("acked")) // at most one more can be in the replica
 	w.wait("the lost tail", func() bool {
 		return len(w.of("acked")) >= acked+200 && !slices.ContainsFunc(first(kept), func(n int) bool { return !slices.Contains(w.of("ran"), n) })
 	})
 	w.die()
 
-	s.restore()
+	s.restore("again")
 	had := s.jobs()
 	last := len(had)
 	if !slices.Equal(numbers(had), first(last)) {
@@ -75,12 +79,22 @@ func TestLitestream(t *testing.T) {
 			t.Errorf("job %d is %s: want %d jobs, all done", n, state, last)
 		}
 	}
-	s.doctor()
-	repeated := slices.DeleteFunc(again, func(n int) bool { return !slices.Contains(w.of("ran"), n) })
+	if err := s.run("errand", "doctor", "--full", s.path()); err != nil {
+		t.Error(err)
+	}
+	repeated := slices.DeleteFunc(slices.Clone(again), func(n int) bool { return !slices.Contains(w.of("ran"), n) })
 	if !slices.Equal(repeated[:min(kept, len(repeated))], first(kept)) {
 		t.Errorf("jobs %v ran before and after the restore: want those that ended in the lost tail, with 1 to %d", repeated, kept)
 	}
-	t.Logf("%d jobs acknowledged, %d restored, %d of them not done, %d had run: these ran again", len(w.of("acked")), last, len(again), len(repeated))
+
+	// Litestream goes on with the same replica.
+	had = s.jobs()
+	s.replicate().kill()
+	s.restore("third")
+	if got := s.jobs(); !maps.Equal(got, had) {
+		t.Errorf("the replica of the restored queue has %d jobs: want all %d, done", len(got), len(had))
+	}
+	t.Logf("%d jobs were acknowledged. %d were restored, of these %d not done, of which %d had run.", len(w.of("acked")), last, len(again), len(repeated))
 }
 
 // first returns the numbers from 1 to n.
@@ -96,9 +110,9 @@ func numbers(jobs map[int]errand.State) []int { return slices.Sorted(maps.Keys(j
 // site is the programs and the folders of the test.
 type site struct {
 	*testing.T
-	ctx                context.Context
-	litestream, errand string // commands
-	data, replica      string // folders
+	ctx           context.Context
+	bin           string // the folder of the commands
+	data, replica string // folders
 }
 
 func newSite(t *testing.T) *site {
@@ -113,19 +127,18 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &site{T: t, ctx: ctx, litestream: filepath.Join(dir, "litestream"), errand: filepath.Join(dir, "errand"),
-		data: filepath.Join(dir, "data"), replica: filepath.Join(dir, "replica")}
-	if err := s.build("", "github.com/benbjohnson/litestream/cmd/litestream", s.litestream); err != nil {
+	s := &site{T: t, ctx: ctx, bin: dir, data: filepath.Join(dir, "data"), replica: filepath.Join(dir, "replica")}
+	if err := s.build("", "github.com/benbjohnson/litestream/cmd/litestream"); err != nil {
 		t.Skip("Litestream cannot be had: ", err)
 	}
-	if err := errors.Join(s.build(filepath.Join("..", ".."), "./cmd/errand", s.errand), os.Mkdir(s.data, 0o700)); err != nil {
+	if err := errors.Join(s.build(filepath.Join("..", ".."), "./cmd/errand"), os.Mkdir(s.data, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func (s *site) build(dir, pkg, to string) error {
-	cmd := exec.CommandContext(s.ctx, "go", "build", "-ldflags=-s -w", "-o", to, pkg)
+func (s *site) build(dir, pkg string) error {
+	cmd := exec.CommandContext(s.ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(s.bin, path.Base(pkg)), pkg)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
@@ -140,59 +153,89 @@ func (s *site) env() []string {
 	return append(os.Environ(), "DATA="+s.data, "REPLICA=file://"+s.replica)
 }
 
-// run runs a command to its end, and returns what it has printed.
-func (s *site) run(name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(s.ctx, name, args...)
-	cmd.Env = s.env()
+// run runs a command to its end, in the folder of the queue.
+func (s *site) run(name string, args ...string) error {
+	cmd := exec.CommandContext(s.ctx, filepath.Join(s.bin, name), args...)
+	cmd.Dir, cmd.Env = s.data, s.env()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		err = fmt.Errorf("%s %q: %w\n%s", filepath.Base(name), args, err, out)
+		return fmt.Errorf("%s %q: %w\n%s", name, args, err, out)
 	}
-	return string(out), err
+	s.Logf("%s %q\n%s", name, args, out)
+	return nil
 }
-
-// must is run for a command that has to succeed.
-func (s *site) must(name string, args ...string) string {
-	s.Helper()
-	out, err := s.run(name, args...)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return out
-}
-
-// doctor examines the queue.
-func (s *site) doctor() string { s.Helper(); return s.must(s.errand, "doctor", "--full", s.path()) }
 
 // replicate starts Litestream, and waits until all that is committed is in the replica.
 func (s *site) replicate() *process {
 	s.Helper()
-	p := s.start(exec.CommandContext(s.ctx, s.litestream, "replicate", "-config", "litestream.yml"))
+	p := s.start(exec.CommandContext(s.ctx, filepath.Join(s.bin, "litestream"), "replicate", "-config", "litestream.yml"))
 	for {
-		_, err := s.run(s.litestream, "sync", "-wait", "-socket", filepath.Join(s.data, "litestream.sock"), s.path())
+		err := s.run("litestream", "sync", "-wait", "-socket", filepath.Join(s.data, "litestream.sock"), s.path())
 		if err == nil {
 			return p
 		}
-		if p.over() || s.ctx.Err() != nil {
+		if p.over() || s.ctx.Err() != nil { // else it has just been started
 			s.Fatal(err)
 		}
 	}
 }
 
-// restore restores the replica in another folder, as docs/operations.md says.
-func (s *site) restore() {
+// restore restores the replica in a new folder, by the commands of the page.
+func (s *site) restore(folder string) {
 	s.Helper()
-	from := s.path()
-	s.data = filepath.Join(filepath.Dir(s.data), "again")
-	restored := filepath.Join(s.data, "restored.db")
+	s.data = filepath.Join(s.bin, folder)
 	if err := os.Mkdir(s.data, 0o700); err != nil {
 		s.Fatal(err)
 	}
-	s.Logf("%s", s.must(s.litestream, "restore", "-o", restored, "file://"+s.replica))
-	out, err := s.run(s.errand, "doctor", "--full", restored)
-	s.Logf("%s: %v\n%s", from, err, out)
-	s.must(s.errand, "backup", restored, s.path())
-	s.Logf("%s", s.doctor())
+	for line := range strings.Lines(section(s.T, "sh")) {
+		words := strings.Fields(strings.ReplaceAll(line, "s3://bucket/jobs", "file://"+s.replica))
+		if err := s.run(words[0], words[1:]...); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if err := os.Rename(filepath.Join(s.data, "backup.db"), s.path()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// section returns the block of a language in the section of docs/operations.md on Litestream.
+func section(t *testing.T, language string) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "\n### Litestream\n")
+	rest, _, _ = strings.Cut(rest, "\n##")
+	_, rest, _ = strings.Cut(rest, "```"+language+"\n")
+	block, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatalf("docs/operations.md has no section on Litestream with a block of %s", language)
+	}
+	return block
+}
+
+// The page shows the settings that are tested, and names the version.
+func TestPage(t *testing.T) {
+	settings, err := os.ReadFile("litestream.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := section(t, "yaml"); got != string(settings) {
+		t.Errorf("docs/operations.md has\n%swant litestream.yml:\n%s", got, settings)
+	}
+	module, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`benbjohnson/litestream v([\d.]+)`).FindSubmatch(module)
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if version == nil || !strings.Contains(string(page), "tested with version "+string(version[1])+" ") {
+		t.Errorf("docs/operations.md does not name the version of Litestream, %q", version)
+	}
 }
 
 // jobs returns the states of all jobs.

@@ -74,7 +74,7 @@ func work(path string, produces bool) error {
 	if produces {
 		go func() { failed <- produce(ctx, q) }()
 	}
-	go func() { failed <- obey(ctx, q, release, stop) }()
+	go func() { failed <- obey(ctx, q, release) }()
 	err = <-failed
 	if e := w.Shutdown(context.Background()); err == nil {
 		err = e
@@ -97,11 +97,12 @@ func produce(ctx context.Context, q *errand.Queue) error {
 }
 
 // obey does what lines of the standard input say, until it ends.
-func obey(ctx context.Context, q *errand.Queue, release chan struct{}, stop func()) error {
+func obey(ctx context.Context, q *errand.Queue, release chan struct{}) error {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		switch in.Text() {
 		case "release":
 			close(release)
+			fmt.Println("released 0")
 		case "compact":
 			freed, err := q.Compact(ctx)
 			if err != nil {
