@@ -150,6 +150,16 @@ func (w *worker) say(line string) {
 	}
 }
 
+// compact has the worker rewrite the file, for the n-th time.
+func (w *worker) compact(n int) {
+	w.t.Helper()
+	w.say("compact")
+	w.wait("the file was rewritten", func() bool { return len(w.of("compacted")) == n })
+	if freed := w.of("compacted")[n-1]; freed <= 0 {
+		w.t.Errorf("the file was rewritten, which gave back %d bytes: want some", freed)
+	}
+}
+
 // die kills the worker, and reads the rest of the ledger.
 func (w *worker) die() {
 	w.t.Helper()

@@ -104,7 +104,10 @@ func obey(ctx context.Context, q *errand.Queue, release chan struct{}) error {
 			close(release)
 			fmt.Println("released 0")
 		case "compact":
-			freed, err := q.Compact(ctx)
+			freed, err := compact(ctx, q)
+			for errors.Is(err, errand.ErrBusy) { // see produce
+				freed, err = compact(ctx, q)
+			}
 			if err != nil {
 				return err
 			}
@@ -112,4 +115,23 @@ func obey(ctx context.Context, q *errand.Queue, release chan struct{}) error {
 		}
 	}
 	return nil
+}
+
+// compact has the file rewritten, after jobs of another queue have left free room in it.
+func compact(ctx context.Context, q *errand.Queue) (freed int64, err error) {
+	const queue = "gone"
+	for range 300 {
+		_, err = q.Enqueue(ctx, numbered{Pad: strings.Repeat("x", 4000)}, &errand.JobOptions{Queue: queue})
+		if err != nil {
+			return 0, err
+		}
+	}
+	_, err = q.CancelAll(ctx, errand.JobFilter{Queue: queue})
+	if err == nil {
+		_, err = q.Delete(ctx, errand.JobFilter{Queue: queue})
+	}
+	if err != nil {
+		return 0, err
+	}
+	return q.Compact(ctx)
 }
