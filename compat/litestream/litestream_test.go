@@ -143,7 +143,7 @@ func (s *site) build(dir, pkg string) error {
 	cmd := exec.CommandContext(s.ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(s.bin, path.Base(pkg)), pkg)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+		return fmt.Errorf("%s: %w: %s", cmd, err, strings.ReplaceAll(strings.TrimSpace(string(out)), "\n", "; "))
 	}
 	return nil
 }
