@@ -267,14 +267,14 @@ func (s *site) totals() (enqueued, done int64) {
 	return enqueued, done
 }
 
-// jobs returns the states of all jobs.
+// jobs returns the states of all jobs but those of compact, which may be in the replica too.
 func (s *site) jobs() map[int]errand.State {
 	s.Helper()
 	q := s.read()
 	defer func() { _ = q.Close() }() // it has only read
 	all := map[int]errand.State{}
 	for o := (errand.ListOptions{Limit: 1000, Args: true}); ; {
-		page, err := q.Jobs(s.ctx, errand.JobFilter{}, &o)
+		page, err := q.Jobs(s.ctx, errand.JobFilter{Queue: "default"}, &o)
 		if err != nil {
 			s.Fatal(err)
 		}
