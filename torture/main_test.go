@@ -40,6 +40,9 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if flag.Parse(); testing.Short() {
+		return
+	}
 	if full() {
 		if code, done := runInNamespace(); done {
 			os.Exit(code)

@@ -133,7 +133,7 @@ func exported(file *ast.File) (n int) {
 	for _, decl := range file.Decls {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
-			if d.Name.IsExported() && (d.Recv == nil || ast.IsExported(receiver(d.Recv.List[0].Type))) {
+			if d.Name.IsExported() && (d.Recv == nil || ast.IsExported(Receiver(d.Recv.List[0].Type))) {
 				n++
 			}
 		case *ast.GenDecl:
@@ -147,15 +147,15 @@ func exported(file *ast.File) (n int) {
 	return n
 }
 
-// receiver returns the name of the type of a method.
-func receiver(e ast.Expr) string {
+// Receiver returns the name of the type of a method.
+func Receiver(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
-		return receiver(e.X)
+		return Receiver(e.X)
 	case *ast.IndexExpr:
-		return receiver(e.X)
+		return Receiver(e.X)
 	case *ast.IndexListExpr:
-		return receiver(e.X)
+		return Receiver(e.X)
 	case *ast.Ident:
 		return e.Name
 	}

@@ -39,6 +39,9 @@ var added = []struct {
 	{what: "Queue.History, Period and LanePeriod", names: 3},
 	{what: "Queue.Audit, AuditEntry and WithAudit", names: 3},
 	{what: "two SQLite libraries in a process, and another libc, in troubleshooting.md and operations.md", rows: 6},
+	{what: "backlite, goqite, DBOS and Honker in docs/coming-from.md", rows: 48},
+	{what: "platforms and sizes of programs in README.md", rows: 12},
+	{what: "what a commit costs flash", rows: 3},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The

@@ -53,9 +53,12 @@ func Server(t testing.TB) string {
 	return running.DSN()
 }
 
-// Need skips the test if PostgreSQL is not installed.
+// Need skips the test if PostgreSQL is not installed, or if tests are to be short.
 func Need(t testing.TB) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a PostgreSQL server")
+	}
 	_, err := programs()
 	switch {
 	case err == nil:
