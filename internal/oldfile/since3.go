@@ -1,0 +1,23 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/errandq/errand"
+)
+
+func init() {
+	begin = func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+		job.Progress(1, 2, "half")
+		return job.Checkpoint(ctx, "half")
+	}
+	resume = func(job *errand.Job[errand.RawArgs]) error {
+		var at string
+		if _, err := job.Resume(&at); err != nil || at != "half" && job.Args.OfKind == "keeps" {
+			return fmt.Errorf("the checkpoint is %q, %w", at, err)
+		}
+		return nil
+	}
+	finish = func(job *errand.Job[errand.RawArgs]) error { return job.SetResult("of " + job.Args.OfKind) }
+}
