@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -140,9 +139,16 @@ func fillJobs(ctx context.Context, q *errand.Queue, step func(time.Duration)) er
 		})
 	}
 	_, err := start(ctx, q, w, wake, func(counts []errand.Count) bool {
-		return hanging.Load() == 2 && !slices.ContainsFunc(counts, func(c errand.Count) bool {
-			return c.State == errand.Ready && (c.Queue == "orders" || c.Queue == "default" && c.Kind != "held")
-		})
+		var running int64
+		for _, c := range counts {
+			switch {
+			case c.State == errand.Running:
+				running += c.N
+			case c.State == errand.Ready && c.Queue != "news" && c.Kind != "held" && c.Kind != "topic":
+				return false
+			}
+		}
+		return hanging.Load() == 2 && running == 2
 	})
 	return err
 }

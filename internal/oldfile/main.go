@@ -2,7 +2,7 @@
 // in the checkout of each build, so it calls only what the oldest of them has; what came with a
 // later schema is in a file since*.go, which is left out of older builds.
 //
-//	go run ./internal/oldfile make FOLDER       makes FOLDER/N.db.gz by the build of each schema N
+//	go run ./internal/oldfile make FOLDER       makes each FOLDER/N.db.gz that is missing, by the build of schema N
 //	go run ./internal/oldfile fill FILE         makes a file, and ends as if it were killed
 //	go run ./internal/oldfile work FILE DAYS    works on the file so many days later, and prints what is in it
 package main

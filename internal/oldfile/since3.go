@@ -14,10 +14,11 @@ func init() {
 	}
 	resume = func(job *errand.Job[errand.RawArgs]) error {
 		var at string
-		if _, err := job.Resume(&at); err != nil || at != "half" && job.Args.OfKind == "keeps" {
-			return fmt.Errorf("the checkpoint is %q, %w", at, err)
+		found, err := job.Resume(&at)
+		if found && at != "half" {
+			return fmt.Errorf("the checkpoint is %q", at)
 		}
-		return nil
+		return err
 	}
 	finish = func(job *errand.Job[errand.RawArgs]) error { return job.SetResult("of " + job.Args.OfKind) }
 }
