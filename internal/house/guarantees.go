@@ -77,7 +77,7 @@ func Guarantees(dir string) (string, error) {
 	return claims + `
 ## The tests
 
-[guarantees.md](../guarantees.md#how-it-is-tested) says how to run them. Tests marked with (root) need root on Linux.
+[Proofs](../proofs.md) says how to run them. Tests marked with (root) need root on Linux.
 
 | | tests | what they do |
 |---|---|---|

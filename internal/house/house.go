@@ -98,11 +98,17 @@ func ParseDir(positions *token.FileSet, dir string) (map[string]*ast.File, error
 	return files, nil
 }
 
-// names counts the exported types, functions and methods of the packages that others can
-// import, without those for tests of stores.
+// names counts the exported types, functions and methods of the public packages.
 func names(dir string) (map[string]int, error) {
 	all := map[string]int{}
-	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+	err := public(dir, func(folder string, file *ast.File) { all[folder] += exported(file) })
+	return all, err
+}
+
+// public calls fn for each file of the packages that others can import, without those for tests
+// of stores.
+func public(dir string, fn func(folder string, file *ast.File)) error {
+	return filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -123,10 +129,9 @@ func names(dir string) (map[string]int, error) {
 		if err != nil {
 			return err
 		}
-		all[path.Clean(filepath.ToSlash(folder))] += exported(parsed)
+		fn(path.Clean(filepath.ToSlash(folder)), parsed)
 		return nil
 	})
-	return all, err
 }
 
 func exported(file *ast.File) (n int) {

@@ -37,6 +37,7 @@ var added = []struct {
 	{what: "a file that was taken away, in operations.md, guarantees.md and troubleshooting.md", words: 135, rows: 4},
 	{what: "what becomes of outcomes that do not fit on a full disk", words: 96},
 	{what: "Queue.History, Period and LanePeriod", names: 3},
+	{what: "docs/versions.md, docs/proofs.md and SECURITY.md", pages: 2, rows: 3},
 	{what: "Queue.Audit, AuditEntry and WithAudit", names: 3},
 	{what: "two SQLite libraries in a process, and another libc, in troubleshooting.md and operations.md", rows: 6},
 	{what: "backlite, goqite, DBOS and Honker in docs/coming-from.md", rows: 48},

@@ -1,0 +1,7 @@
+package main
+
+import "github.com/errandq/errand"
+
+func init() {
+	altered = func(s *errand.Schedule) { s.RunOnStart = true }
+}
