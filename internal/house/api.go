@@ -94,7 +94,7 @@ func declared(api map[string]string, in string, d *ast.FuncDecl) {
 		api[in+d.Name.Name] = "func" + parameters(d.Type.TypeParams, "[", "]") + signature(d.Type)
 		return
 	}
-	if of := receiver(d.Recv.List[0].Type); ast.IsExported(of) {
+	if of := Receiver(d.Recv.List[0].Type); ast.IsExported(of) {
 		api[in+of+"."+d.Name.Name] = "method of " + types.ExprString(d.Recv.List[0].Type) + ", " + signature(d.Type)
 	}
 }
