@@ -12,30 +12,24 @@ import (
 
 // added is what later features have added to what a visitor meets: nothing else raises a limit.
 var added = []struct {
-	what                             string
-	files, names, pages, words, rows int
+	what                      string
+	files, names, pages, rows int
 }{
 	{what: "Job.Finish, Job.CompleteTx, Job.Then", names: 3},
-	{what: "Schedule.RunOnStart and errand jobs wait", words: 37},
-	{what: "Queue.StartBulk, Queue.Bulks, Bulk, BulkAction and its States, BulkInfo", names: 6, words: 224, rows: 8},
-	{what: "docs/finishing.md", pages: 1, words: 498, rows: 9},
-	{what: "Job.Checkpoint, CheckpointTx, Resume, Progress and SetResult, Progress, JobProgress, Result and Await", names: 9, words: 312, rows: 7},
-	{what: "docs/coming-from.md", pages: 1, words: 511, rows: 71},
-	{what: "errandtest in docs/jobs.md", words: 103},
+	{what: "Queue.StartBulk, Queue.Bulks, Bulk, BulkAction and its States, BulkInfo", names: 6, rows: 8},
+	{what: "docs/finishing.md", pages: 1, rows: 9},
+	{what: "Job.Checkpoint, CheckpointTx, Resume, Progress and SetResult, Progress, JobProgress, Result and Await", names: 9, rows: 7},
+	{what: "docs/coming-from.md", pages: 1, rows: 71},
 	{what: "workloads finish, finish-100 and progress", rows: 3},
 	{what: "Queue.Totals, LaneTotals, Histogram, Bucket", names: 4},
-	{what: "metrics: docs/metrics.md, errand metrics", pages: 1, words: 388, rows: 18},
-	{what: "Declaring and AfterEnqueue", names: 2, words: 38},
-	{what: "docs/tracing.md", pages: 1, words: 231, rows: 13},
+	{what: "metrics: docs/metrics.md, errand metrics", pages: 1, rows: 18},
+	{what: "Declaring and AfterEnqueue", names: 2},
+	{what: "docs/tracing.md", pages: 1, rows: 13},
 	{what: "Queue.Version", names: 1},
-	{what: "the tag secret of args", words: 51},
-	{what: "docs/dashboard.md, errand dashboard, WorkerInfo.Serves, WorkerLimit.Includes, JobInfo.Coming", names: 3, pages: 1, words: 667, rows: 15},
-	{what: "Queue.ReleaseUniqueArgs, MergeError, the tag unique of args", names: 3, words: 67, rows: 1},
-	{what: "storage/postgres in docs/architecture.md", words: 42},
-	{what: "a call of HandleMany in halves", words: 47},
-	{what: "StopSignals, what a stop and the end of a process mean for jobs", names: 1, words: 95, rows: 14},
-	{what: "a file that was taken away, in operations.md, guarantees.md and troubleshooting.md", words: 135, rows: 4},
-	{what: "what becomes of outcomes that do not fit on a full disk", words: 96},
+	{what: "docs/dashboard.md, errand dashboard, WorkerInfo.Serves, WorkerLimit.Includes, JobInfo.Coming", names: 3, pages: 1, rows: 15},
+	{what: "Queue.ReleaseUniqueArgs, MergeError, the tag unique of args", names: 3, rows: 1},
+	{what: "StopSignals, what a stop and the end of a process mean for jobs", names: 1, rows: 14},
+	{what: "a file that was taken away, in operations.md, guarantees.md and troubleshooting.md", rows: 4},
 	{what: "Queue.History, Period and LanePeriod", names: 3},
 	{what: "docs/versions.md, docs/proofs.md and SECURITY.md", pages: 2, rows: 3},
 	{what: "Queue.Audit, AuditEntry and WithAudit", names: 3},
@@ -45,8 +39,9 @@ var added = []struct {
 	{what: "what a commit costs flash", rows: 3},
 }
 
-// What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The
-// root was to have 175 names; 16 of the 185 came with features after that was said.
+// What a visitor meets is limited, to what there was on 26 November 2026 and what is added; running
+// text is limited whatever is added. The root was to have 175 names; 16 of the 185 came with
+// features after that was said.
 func TestHouse_visitors(t *testing.T) {
 	f, err := house.Count(".")
 	if err != nil {
@@ -55,7 +50,7 @@ func TestHouse_visitors(t *testing.T) {
 	most := added[0]
 	for _, a := range added[1:] {
 		most.files, most.names, most.pages = most.files+a.files, most.names+a.names, most.pages+a.pages
-		most.words, most.rows = most.words+a.words, most.rows+a.rows
+		most.rows += a.rows
 	}
 	words, rows, pages := 0, 0, 0
 	for _, p := range f.Pages {
@@ -73,7 +68,7 @@ func TestHouse_visitors(t *testing.T) {
 		{"Go files in the root", f.RootFiles, 60 + most.files},
 		{"types, functions and methods of the root", f.Names["."], 185 + most.names},
 		{"pages in docs", pages, 15 + most.pages},
-		{"words of running text in README.md and docs", words, 20_000 + most.words},
+		{"words of running text in README.md and docs", words, 23_100},
 		{"rows of tables in README.md and docs", rows, 518 + most.rows},
 	} {
 		if c.got > c.most || c.got == 0 {
