@@ -69,8 +69,8 @@ func (f *fixture) buryAll(texts []string) {
 var causeCases = []testCase{
 	{"cause_list", `Cause is what dead jobs have in common: the lane in which they died, the reason, and the text that Finish.Cause gave.
 N is how many jobs with this cause are dead.
-Last is when the last of them died.
-Job is the last of them.
+Last is when the last job died of the cause.
+Job is that last job.
 Causes lists the causes of a lane, at most limit of them: those of most dead jobs first, and of equally many the older one.
 An empty name of lane stands for any.`, func(f *fixture) {
 		f.sameCauses(f.causes(storage.Lane{}, 10))

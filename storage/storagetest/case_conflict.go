@@ -74,7 +74,7 @@ Its ID, its place, its queue, its policy, its timeout, its tags, its counters an
 		}
 	}},
 
-	{"conflict_keep", `Keep keeps what there is: the answer is a duplicate that names the holder.`, func(f *fixture) {
+	{"conflict_keep", `Keep keeps the job that holds the key: the answer is a duplicate that names this job.`, func(f *fixture) {
 		id := f.add(newJob(unique("a")))[0]
 		want := f.record(id)
 		f.answers("kept", storage.Enqueued{ID: id, Duplicate: true}, on(storage.Keep), content(`"new"`))
@@ -101,7 +101,7 @@ Its ID, its place, its queue, its policy, its timeout, its tags, its counters an
 	}},
 
 	{"conflict_one_call", `Replace has the args, headers and priority of the new job take the place of those of the waiting job.
-Merge has a job replaced only by one that was made of it.
+Merge has a job replaced only if its args are still those that the new args were made of.
 Then are jobs to enqueue, in the same transaction and in this order`, func(f *fixture) {
 		for what, call := range map[string]func(jobs ...storage.NewJob) []storage.Enqueued{
 			"Enqueue": f.enqueue,
@@ -346,7 +346,7 @@ Nothing was written. It unwraps to [ErrDuplicate].`, func(f *fixture) {
 		f.answers("after a call that was refused", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true})
 	}},
 
-	{"conflict_merge", `Merge has a job replaced only by one that was made of it. Old are the args that the new ones were made of; nil if no job waited. If that is no longer so, nothing is changed. The answer is then a duplicate that names the holder if there is one, with an [Unmerged].
+	{"conflict_merge", `Merge has a job replaced only if its args are still those that the new args were made of. Old are these; nil if no job waited. Otherwise nothing is changed. The answer is then a duplicate that names the holder if there is one, with an [Unmerged].
 Found []byte // the args of the waiting job; nil if no job waits
 The Store does not change it.`, func(f *fixture) {
 		try := func(what, old, found string, again bool, want string) {
@@ -391,7 +391,7 @@ The Store does not change it.`, func(f *fixture) {
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}},
 
-	{"conflict_merge_large", `Merge has a job replaced only by one that was made of it.`, func(f *fixture) {
+	{"conflict_merge_large", `Merge has a job replaced only if its args are still those that the new args were made of.`, func(f *fixture) {
 		large := slices.Repeat([]byte("1"), 5000)
 		id := f.add(newJob(unique("a"), content(string(large))))[0]
 		m := &storage.Merge{}

@@ -53,7 +53,7 @@ var editCases = []testCase{
 	{"change_record", `Change changes scheduled, ready and blocked jobs as e says, and dead ones that IDs name.
 What e leaves out is kept, as are the unique key, the counters, the token and the history.
 those that are zero leave the job as it is.
-Priority, if not nil, is the new one.
+Priority, if not nil, is the new priority.
 Queue is where the job goes.
 Policy, if not nil, takes the place of the job's own; if empty, the job has none.
 Args, if not nil, take the place of the job's.`, func(f *fixture) {
@@ -162,7 +162,7 @@ A job due at or before now becomes ready, one due later scheduled, and not urgen
 		}
 	}},
 
-	{"change_order", `A ready job goes to the place that it would have had with it from the start.
+	{"change_order", `A ready job goes to the place that it would have had with this priority from the start.
 the highest priority goes first, then the earliest due, then the first enqueued.`, func(f *fixture) {
 		all := f.add(times(9, newJob())...)
 		other := f.add(times(6, newJob(lane("other", kind)))...)
@@ -220,7 +220,7 @@ Dead jobs cannot be put off: neither is for them.`, func(f *fixture) {
 		}
 	}},
 
-	{"change_dead", `Of a dead job the one in effect at its end stays.
+	{"change_dead", `A dead job keeps the policy that was in effect at its end.
 A dead job counts for the cause with the same text there.
 Change changes scheduled, ready and blocked jobs as e says, and dead ones that IDs name.`, func(f *fixture) {
 		second := f.bury(storage.ReasonDecode, "bad args", lane("other", kind))

@@ -311,7 +311,7 @@ Keys are compared as they are, over the whole database.`, func(f *fixture) {
 		f.add(newJob(unique("a")))
 	}},
 
-	{"unique_forever", `UniqueForever never releases it.`, func(f *fixture) {
+	{"unique_forever", `UniqueForever holds the key until Store.ReleaseUnique frees it.`, func(f *fixture) {
 		for key, end := range map[string]func(l storage.Leased){
 			"done": func(l storage.Leased) {
 				f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})

@@ -204,7 +204,7 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		}
 	}},
 
-	{"list_group", `That of a job, a group of Queue, which must be set too.`, func(f *fixture) {
+	{"list_group", `Group is the group of the jobs in Queue, which must be set too.`, func(f *fixture) {
 		add := func(changes ...func(*storage.NewJob)) storage.ID {
 			f.later(time.Second)
 			return f.add(newJob(changes...))[0]

@@ -210,7 +210,7 @@ Zero or less deletes a job at once, with all that belongs to it.`, func(f *fixtu
 
 	{"outcome_retention", `Retention says how long finished jobs are kept.
 Lanes map[Lane]time.Duration // lanes with another than Default
-Retention is that of the jobs which end here.
+Retention is how long the jobs that end here are kept.
 kept as keep says.`, func(f *fixture) {
 		want := map[storage.Lane]time.Duration{
 			{Queue: "a", Kind: "x"}: time.Second, {Queue: "b", Kind: "y"}: 0, {Queue: "a", Kind: "y"}: time.Minute, {Queue: "b", Kind: "x"}: time.Minute,
@@ -430,7 +430,7 @@ OutcomeReturned leaves it out.`, func(f *fixture) {
 		f.is(storage.Dead, l.ID)
 	}},
 
-	{"outcome_unavailable", `Previous is the token of the job's last lease before this one, also if that was returned; zero for its first.
+	{"outcome_unavailable", `Previous is the token of the job's last lease before this one, even if that lease was returned. It is zero for the first lease.
 Spent, if not nil, takes the place of an OutcomeUnavailable if there is evidence: an attempt of the job's lane has ended with OutcomeDone under a lease later than Since.
 Without evidence Failure is left out of the history, and Error is the last error of the job until its next lease.
 A success before the lane's first OutcomeUnavailable need not count.

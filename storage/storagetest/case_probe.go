@@ -203,7 +203,7 @@ and the next one if nobody releases the hold or begins it anew.`, func(f *fixtur
 	}},
 
 	{"hold_probe_list", `Until is when the hold is over, or with Probe when the next job is let through; zero if it lasts until it is released.
-For is that of the Hold, rounded up to whole microseconds.
+For is the For of the Hold, rounded up to whole microseconds.
 Probe is that of the Hold.
 By is who holds the lane, and Detail why, for people.
 if that was in force, its Since and Through stay.`, func(f *fixture) {

@@ -125,7 +125,7 @@ Cut: the handler may have run but is not to blame: the machine went down, the wo
 		}
 	}},
 
-	{"record_started_at", `StartedAt is when the handler of a running job was called, as Started was told. It is zero of a job that is leased and not started, or if it is not known.`, func(f *fixture) {
+	{"record_started_at", `StartedAt is when the handler of a running job was called, as Started was told. It is zero for a job that is leased and not started, or if the time is not known.`, func(f *fixture) {
 		a := f.db.Open()
 		f.add(newJob(), newJob())
 		f.marker(a)

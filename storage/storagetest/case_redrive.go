@@ -172,7 +172,7 @@ A job whose unique key another job holds stays dead and is reported as a duplica
 		f.did("redrive of the other", f.redrive(storage.Selection{}, ""), 1, nil, nil)
 	}},
 
-	{"redrive_forever", `UniqueForever never releases it.`, func(f *fixture) {
+	{"redrive_forever", `UniqueForever holds the key until Store.ReleaseUnique frees it.`, func(f *fixture) {
 		dead := f.bury(storage.ReasonPermanent, "no", unique("a"), forever)
 		f.did("redrive of the key's holder", f.redrive(storage.Selection{IDs: []storage.ID{dead}}, ""), 1, nil, nil)
 		l := f.leaseOne(f.s)

@@ -39,7 +39,7 @@ func (f *fixture) brought(what string, id storage.ID, want string) {
 
 var resultCases = []testCase{
 	{"progress_checkpoint", `Progress, if not nil, is kept in place of what was kept before.
-Progress is how far it was at its last checkpoint, or at its end; nil: not known.`, func(f *fixture) {
+Progress is how far the job was at its last checkpoint, or at its end.`, func(f *fixture) {
 		l := f.run(f.s)
 		f.far("at first", l.ID, nil)
 		f.checkpoint(f.s, l.Lease, "a", storage.Applied)
@@ -69,7 +69,7 @@ Progress is how far it was at its last checkpoint, or at its end; nil: not known
 	}},
 
 	{"progress_end", `Progress, if not nil, is kept with any job that ends.
-Progress is how far it was at its last checkpoint, or at its end; nil: not known.`, func(f *fixture) {
+Progress is how far the job was at its last checkpoint, or at its end.`, func(f *fixture) {
 		for _, before := range []bool{false, true} {
 			for _, said := range []bool{false, true} {
 				for what, fin := range map[string]storage.Finish{
@@ -162,7 +162,7 @@ PurgeFinished deletes finished jobs whose time to be kept is over, in one bounde
 		f.counts()
 	}},
 
-	{"result_spent", `If Spent takes effect, that of Spent counts.`, func(f *fixture) {
+	{"result_spent", `If Spent takes effect, its Result and Progress count.`, func(f *fixture) {
 		first := f.run(f.s) // from now on successes are noted
 		f.back(first, storage.OutcomeUnavailable, f.now.Add(time.Hour))
 		success := f.run(f.s)

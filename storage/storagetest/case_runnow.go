@@ -252,7 +252,7 @@ N is how many jobs were put back, deleted, made ready, changed or cancelled.`, f
 	}},
 
 	{"run_now_through", `Through is the highest key of the live or finished jobs that Filter selects. If zero, the highest that a live job, or a finished one, has at the time of the call.
-Through is that of the Selection, or what stood for zero. Pass it to further steps of RunNow, Change and Delete: they leave out jobs that come meanwhile.`, func(f *fixture) {
+Through is the Through of the Selection, or what stood for zero. Pass it to further steps of RunNow, Change and Delete: they leave out jobs that come meanwhile.`, func(f *fixture) {
 		all := f.waiting(4)
 		sel := storage.Selection{Limit: 2}
 		step, err := f.s.RunNow(f.ctx, f.now, sel, firstToo)
@@ -281,7 +281,7 @@ RunNow makes scheduled jobs ready; [Waiting] says which ones.`, func(f *fixture)
 
 	{"run_now_urgent", `A single job that IDs names, and that is scheduled or ready, becomes urgent until it is leased, is put off or ends: see [Exchange].
 Urgent is how many urgent jobs to lease, before the others and in addition to them: of any lane that matches a Want, held or not, whatever its N.
-Those enqueued first go first.
+Urgent jobs that were enqueued first go first.
 Urgent is true if the job is one of Exchange.Urgent.`, func(f *fixture) {
 		retries := f.waiting(3)
 		other := f.waiting(1, lane("other", kind))[0]

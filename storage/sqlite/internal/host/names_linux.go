@@ -43,14 +43,12 @@ func isMountPoint(mountinfo, path string) bool {
 // cannot tell.
 func Writers(file os.FileInfo) (n int) {
 	want, ok := file.Sys().(*syscall.Stat_t)
-	dir, err := os.Open("/proc/self/fd")
+	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil || !ok {
 		return 0
 	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	for _, name := range names {
-		fd, err := strconv.Atoi(name)
+	for _, entry := range all {
+		fd, err := strconv.Atoi(entry.Name())
 		var st syscall.Stat_t
 		if err != nil || syscall.Fstat(fd, &st) != nil || st.Dev != want.Dev || st.Ino != want.Ino {
 			continue
