@@ -4,10 +4,7 @@ go 1.26.0
 
 tool github.com/benbjohnson/litestream/cmd/litestream
 
-require (
-	github.com/errandq/errand v0.0.0
-	modernc.org/sqlite v1.60.1
-)
+require github.com/errandq/errand v0.0.0
 
 require (
 	cel.dev/expr v0.25.2 // indirect
@@ -132,6 +129,7 @@ require (
 	modernc.org/libc v1.77.1 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
+	modernc.org/sqlite v1.60.1 // indirect
 )
 
 replace github.com/errandq/errand => ../..

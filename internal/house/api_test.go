@@ -51,7 +51,7 @@ func unsaid(before, after map[string]string, text string) (names []string) {
 		}
 		_, was := before[of]
 		_, is := after[of]
-		if !said[name] && !(said[of] && was != is) {
+		if !said[name] && (!said[of] || was == is) {
 			names = append(names, name)
 		}
 	}

@@ -49,7 +49,7 @@ var lacks = []struct{ words, belied string }{
 }
 
 var (
-	denial   = regexp.MustCompile("(?i)\\b(?:there (?:is|are)|ha[sv]e?) no\\b[^.|:;]*|\\b(?:does|do) not have\\b[^.|;]*|\\bcannot\\b[^.|;]*|[|;] no(?:ne)?\\b[^|]*\\|?[^.|]*")
+	denial   = regexp.MustCompile(`(?i)\b(?:there (?:is|are)|ha[sv]e?) no\b[^.|:;]*|\b(?:does|do) not have\b[^.|;]*|\bcannot\b[^.|;]*|[|;] no(?:ne)?\b[^|]*\|?[^.|]*`)
 	ofErrand = regexp.MustCompile(`(?i)\berrand (?:has no|does not have|lacks)\b[^.|;]*`)
 	wrapped  = regexp.MustCompile(`\n +|\n([^\n#|>\x60-])`)
 )

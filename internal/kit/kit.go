@@ -3,7 +3,7 @@ package kit
 
 import (
 	"context"
-	"log"
+	"log" //nolint:depguard // the default of slog writes by it
 	"log/slog"
 	"os"
 	"os/signal"

@@ -320,11 +320,10 @@ const otherLibrary = "another SQLite library in this process has opened the file
 // however many connections it has. What it locks there it locks for the process, and so against no other
 // library in it: both may write at a time, and the file is damaged.
 func checkLibraries(path string) error {
-	index, err := os.Lstat(path + "-shm")
-	if err != nil || host.Writers(index) < 2 {
-		return nil
+	if index, err := os.Lstat(path + "-shm"); err == nil && host.Writers(index) > 1 {
+		return fmt.Errorf("%w: path %q: %s", storage.ErrUnsupportedDB, path, otherLibrary)
 	}
-	return fmt.Errorf("%w: path %q: %s", storage.ErrUnsupportedDB, path, otherLibrary)
+	return nil
 }
 
 // checkLibraries is the function of this name, which looks at all open files of the process: where
