@@ -18,7 +18,7 @@ type inTx struct{ *entsql.Driver }
 // Tx implements [dialect.Driver].
 func (d inTx) Tx(context.Context) (dialect.Tx, error) { return dialect.NopTx(d), nil }
 
-func orderEnt(ctx context.Context, pool *sql.DB, q *errand.Queue, email string, fail error) error {
+func orderEnt(ctx context.Context, pool *sql.DB, q *errand.Queue, email string) error {
 	tx, err := pool.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -30,9 +30,6 @@ func orderEnt(ctx context.Context, pool *sql.DB, q *errand.Queue, email string, 
 	}
 	if _, err := q.EnqueueTx(ctx, tx, Confirm{email}, nil); err != nil {
 		return err
-	}
-	if fail != nil {
-		return fail
 	}
 	return tx.Commit()
 }

@@ -16,7 +16,7 @@ type Order struct {
 	Email string
 }
 
-func orderGORM(ctx context.Context, pool *sql.DB, q *errand.Queue, email string, fail error) error {
+func orderGORM(ctx context.Context, pool *sql.DB, q *errand.Queue, email string) error {
 	db, err := gorm.Open(sqlite.Dialector{Conn: pool}, &gorm.Config{})
 	if err != nil {
 		return err
@@ -25,9 +25,7 @@ func orderGORM(ctx context.Context, pool *sql.DB, q *errand.Queue, email string,
 		if err := tx.Create(&Order{Email: email}).Error; err != nil {
 			return err
 		}
-		if _, err := q.EnqueueTx(ctx, tx.Statement.ConnPool.(*sql.Tx), Confirm{email}, nil); err != nil {
-			return err
-		}
-		return fail
+		_, err := q.EnqueueTx(ctx, tx.Statement.ConnPool.(*sql.Tx), Confirm{email}, nil)
+		return err
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/errandq/errand/compat/orm/sqlc"
 )
 
-func orderSQLC(ctx context.Context, pool *sql.DB, q *errand.Queue, email string, fail error) error {
+func orderSQLC(ctx context.Context, pool *sql.DB, q *errand.Queue, email string) error {
 	queries := sqlc.New(pool)
 	tx, err := pool.BeginTx(ctx, nil)
 	if err != nil {
@@ -20,9 +20,6 @@ func orderSQLC(ctx context.Context, pool *sql.DB, q *errand.Queue, email string,
 	}
 	if _, err := q.EnqueueTx(ctx, tx, Confirm{email}, nil); err != nil {
 		return err
-	}
-	if fail != nil {
-		return fail
 	}
 	return tx.Commit()
 }
