@@ -25,7 +25,13 @@ func ExampleQueue_Tx() {
 		_, err := tx.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`)
 		return err
 	}))
-	order := func(email string, fail error) error {
+	reserve := func(email string) error {
+		if email == "grace@example.org" {
+			return errors.New("out of stock")
+		}
+		return nil
+	}
+	order := func(email string) error {
 		return q.Tx(ctx, func(tx *sql.Tx) error {
 			if _, err := tx.ExecContext(ctx, `INSERT INTO orders (email) VALUES (?1)`, email); err != nil {
 				return err
@@ -33,11 +39,11 @@ func ExampleQueue_Tx() {
 			if _, err := q.EnqueueTx(ctx, tx, SendEmail{To: email}, nil); err != nil {
 				return err
 			}
-			return fail
+			return reserve(email) // an error rolls back both
 		})
 	}
-	fmt.Println(order("ada@example.org", nil))
-	fmt.Println(order("grace@example.org", errors.New("out of stock")))
+	fmt.Println(order("ada@example.org"))
+	fmt.Println(order("grace@example.org"))
 
 	check(q.Tx(ctx, func(tx *sql.Tx) error {
 		var n int
@@ -84,23 +90,24 @@ func ExampleQueue_EnqueueTx() {
 // An order remembers its job, and takes it back with itself. An ID is kept as TEXT.
 func ExampleQueue_CancelTx() {
 	ctx := context.Background()
+	const email = "ada@example.org"
 	q, remove := tempQueue(nil)
 	defer remove()
 
 	check(q.Tx(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, job TEXT)`); err != nil {
+		if _, err := tx.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT, job TEXT)`); err != nil {
 			return err
 		}
-		e, err := q.EnqueueTx(ctx, tx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Delay: time.Hour})
+		e, err := q.EnqueueTx(ctx, tx, SendEmail{To: email}, &errand.JobOptions{Delay: 72 * time.Hour})
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO orders (job) VALUES (?1)`, e.ID)
+		_, err = tx.ExecContext(ctx, `INSERT INTO orders (email, job) VALUES (?1, ?2)`, email, e.ID)
 		return err
 	}))
 	check(q.Tx(ctx, func(tx *sql.Tx) error {
 		var id errand.ID
-		if err := tx.QueryRowContext(ctx, `DELETE FROM orders RETURNING job`).Scan(&id); err != nil {
+		if err := tx.QueryRowContext(ctx, `DELETE FROM orders WHERE email = ?1 RETURNING job`, email).Scan(&id); err != nil {
 			return err
 		}
 		state, err := q.CancelTx(ctx, tx, id)

@@ -18,7 +18,10 @@ func (p Policy) Lint() []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if p.Retries <= 0 {
-		return nil
+		if n := max(p.NoDelayRetries, p.MinDelayRetries); n > 0 && p.MaxDelay == 0 {
+			warn("it has no retries: Retries counts those of all phases, so set it to %d or more", n)
+		}
+		return all
 	}
 	n := p.backoffRetries()
 	waits := p.Retries > p.NoDelayRetries

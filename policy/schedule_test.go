@@ -89,6 +89,8 @@ func TestPolicy_Lint(t *testing.T) {
 		{"one", policy.Policy{MinDelay: time.Minute, MaxDelay: time.Hour, Retries: 1}, []string{"backoff phase of one retry"}},
 		{"constant", policy.Policy{MinDelay: time.Minute, MaxDelay: time.Hour, Retries: 2, Backoff: policy.Constant}, []string{"constant stays at the minimum"}},
 		{"no backoff", policy.Policy{MinDelay: time.Minute, MaxDelay: time.Hour, Retries: 2, MinDelayRetries: 2}, []string{"neither a backoff nor a post-backoff"}},
+		{"none", policy.Policy{NoDelayRetries: 5}, []string{"Retries counts those of all phases, so set it to 5 or more"}},
+		{"none meant", policy.Policy{}, nil},
 		{"endless", policy.Policy{MinDelay: 1 << 62, MaxDelay: 1 << 62, Retries: 9}, []string{"more than 292 years"}},
 	} {
 		got := test.p.Lint()

@@ -294,7 +294,7 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 		return nil, translate(err)
 	}
 	if path == "" {
-		return nil, fmt.Errorf("%w: the database is in memory: must be a file%s", storage.ErrUnsupportedDB, orOpenDB)
+		return nil, fmt.Errorf("%w: the database is in memory: must be a file", storage.ErrUnsupportedDB)
 	}
 	if err := checkSQLites(path); err != nil {
 		return nil, err
