@@ -168,7 +168,6 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	data, err := x.page.read(x)
 	if x.page.posts {
 		b.looks.expire()
-		b.live.expire()
 	}
 	if err != nil {
 		x.fail(w, err)

@@ -146,13 +146,6 @@ func (s *live) now(ctx context.Context) (v int64, as time.Time, err error) {
 	return s.version, s.as, s.fault
 }
 
-// expire has the version asked for anew: somebody has acted.
-func (s *live) expire() {
-	s.asking.Lock()
-	defer s.asking.Unlock()
-	s.asked = time.Time{}
-}
-
 // count counts the open pages that do not show the newest.
 func (s *live) count(v int64) {
 	clock := s.q.Clock()
