@@ -51,6 +51,7 @@ type HoldOptions struct {
 	For time.Duration
 	// By is who holds the lane, for people: up to 255 bytes of text. By is "errand" for the
 	// holds of errand itself, and "handler" for those that a handler asked for by HoldLane.
+	// It leaves no entry in [Queue.Audit], as programs hold lanes too: see [WithAudit].
 	// If zero, nobody is named.
 	By string
 	// Detail is a note of why the lane is held, for people: up to 1,000 bytes of text. The text

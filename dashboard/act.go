@@ -81,6 +81,8 @@ type plan struct {
 	do func(ctx context.Context, q *errand.Queue, out *outcome) error
 	// page is shown instead: a form that is to be filled in.
 	page *content
+	bulk bool   // a bulk job does it
+	goOn string // what others do if the job succeeds; empty: no others wait for it
 	// again returns the form for what do has found wrong in it. If nil, there is none.
 	again func(error) *content
 }
@@ -155,7 +157,10 @@ func act(x *request) (_ *content, err error) {
 		q, first, err := x.b.ledger.take(x.Context(), key, x.who.Name, d.digest(f), x.begun)
 		switch {
 		case err != nil || q != nil && q.out != nil && !first: // it was sent twice, and may still be done
-			return &content{to: "done?key=" + url.QueryEscape(key)}, nil
+			if err != nil {
+				return nil, err
+			}
+			return &content{to: q.out.page(key)}, nil
 		case first:
 			x.asked = q
 		}
@@ -188,7 +193,7 @@ func act(x *request) (_ *content, err error) {
 	if out, again = x.perform(d, p); again != nil {
 		return again, nil
 	}
-	return &content{to: "done?key=" + url.QueryEscape(key)}, nil
+	return &content{to: out.page(key)}, nil
 }
 
 // confirmation is what a page shows that asks back.
@@ -280,7 +285,7 @@ func (p *plan) grown(sure string) (were int64, more bool) {
 func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 	ctx, stop := withTimeout(context.WithoutCancel(x.Context()), actFor)
 	defer stop()
-	out := &outcome{Title: d.title, What: p.text, At: p.at, n: p.n, job: p.job}
+	out := &outcome{Title: d.title, At: p.at, n: p.n, job: p.job}
 	err := x.do(ctx, d.name, p, out)
 	x.b.looks.met(err)
 	switch {
@@ -322,7 +327,11 @@ func (x *request) do(ctx context.Context, name string, p *plan, out *outcome) (e
 			return fmt.Errorf("the queue cannot be opened for writing: %w", err)
 		}
 	}
-	if ctx, err = errand.WithAudit(ctx, errand.AuditEntry{At: to.Clock().Now, By: x.by(), Do: name, What: x.unsaid(p.text), Note: p.why}); err != nil {
+	what := x.unsaid(p.text)
+	if p.bulk {
+		what += byBulk
+	}
+	if ctx, err = errand.WithAudit(ctx, errand.AuditEntry{At: to.Clock().Now, By: x.by(), Do: name, What: what, Note: p.why}); err != nil {
 		return err
 	}
 	return p.do(ctx, to, out)
@@ -357,8 +366,10 @@ func (b *board) tell(a *Action) {
 	b.o.OnAction(*a)
 }
 
-// by is who acts, for what an action leaves.
-func (x *request) by() string { return cut(strings.ReplaceAll(x.who.Name, "\x00", ""), 255) }
+// by is who acts, for what an action leaves: the name, or the role if no name is known.
+func (x *request) by() string {
+	return cut(cmp.Or(strings.ReplaceAll(x.who.Name, "\x00", ""), "somebody with the role "+x.who.Role.String()), 255)
+}
 
 // visible returns text in which people see each letter that is not: those that turn the direction
 // of what follows would make it say something else.

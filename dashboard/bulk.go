@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/errandq/errand"
@@ -31,6 +32,8 @@ type bulkView struct {
 	Ends     time.Duration // how long it takes if it goes on so; 0: not known
 	Over     bool
 	Stopped  bool // by somebody, before it was done
+	// Chosen says in words which jobs it takes; empty: that is not known.
+	Chosen string
 	// Again are the fields of the form that does to the others what it has not done yet, and Title
 	// is the button. Both are empty if nothing can.
 	Again [][2]string
@@ -67,6 +70,9 @@ func (v bulkView) Rest() string {
 	return "not counted yet"
 }
 
+// changedTo are what jobs are that a bulk job has changed.
+var changedTo = map[errand.BulkAction]string{errand.BulkRedrive: "redriven", errand.BulkRunNow: "made to run now", errand.BulkCancel: "cancelled", errand.BulkDelete: "deleted", errand.BulkChange: "changed"}
+
 // Says says in words what a bulk job does.
 func (v bulkView) Says() string {
 	switch {
@@ -74,6 +80,8 @@ func (v bulkView) Says() string {
 		return "before it had begun"
 	case v.Stopped:
 		return "at " + count(v.Taken) + " of " + count(v.Total) + "; the other " + v.Rest() + " are as they were"
+	case v.State == errand.Done:
+		return count(v.Changed) + " " + changedTo[v.Do]
 	case v.Over:
 		return ""
 	case v.Paused:
@@ -95,6 +103,7 @@ type bulkArgs struct {
 		States        []errand.State `json:"states"`
 		Queue         string         `json:"queue"`
 		Kind          string         `json:"kind"`
+		Group         string         `json:"group"`
 		Tag           string         `json:"tag"`
 		Error         string         `json:"error"`
 		Reason        string         `json:"reason"`
@@ -119,13 +128,37 @@ func readBulk(args []byte) (a bulkArgs, plain bool) {
 	return a, err == nil
 }
 
-// rest finds out how the rest of a bulk job is done.
-func (x *request) rest(v *bulkView) error {
+// chosen says in words which jobs a bulk job takes. Others than an admin see no text of an error that
+// they were chosen by.
+func (x *request) chosen(a *bulkArgs) string {
+	if n := int64(len(a.IDs)); n > 0 {
+		return plural(n, "job") + " chosen one by one"
+	}
+	f := &a.Filter
+	in := errand.JobFilter{
+		States: f.States, Queue: f.Queue, Kind: f.Kind, Group: f.Group, Tag: f.Tag, Error: f.Error, Reason: errand.Reason(f.Reason), Cause: f.Cause,
+		CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore, DueFrom: f.DueFrom, DueBefore: f.DueBefore, EndedFrom: f.EndedFrom, EndedBefore: f.EndedBefore,
+	}
+	if in.Error != "" && x.who.Role < Admin {
+		in.Error = "…"
+	}
+	text := filterText(&in)
+	if text == (which{}) {
+		text.before = "all"
+	}
+	return text.jobs("jobs")
+}
+
+// setOrder sets which jobs a bulk job takes, and how its rest is done if it was stopped.
+func (x *request) setOrder(v *bulkView) error {
 	j, err := x.b.q.Job(x.Context(), v.ID)
 	if err != nil {
 		return missing(err, "such bulk job", "It was deleted just now.")
 	}
 	a, plain := readBulk(j.Args)
+	if v.Chosen = x.chosen(&a); !v.Stopped || v.Remain == 0 && v.Total > 0 {
+		return nil
+	}
 	deed := map[errand.BulkAction]string{errand.BulkRedrive: "redrive", errand.BulkRunNow: "run", errand.BulkCancel: "cancel", errand.BulkDelete: "delete"}[v.Do]
 	may := deed != "" && x.mayDo(deeds[deed]) == nil
 	if !may || !plain || len(a.IDs) > mostAgain || a.First != (a.Do == errand.BulkRunNow) {
@@ -152,6 +185,7 @@ func (x *request) rest(v *bulkView) error {
 	}
 	add("queue", f.Queue)
 	add("kind", f.Kind)
+	add("group", f.Group)
 	add("tag", f.Tag)
 	add("error", f.Error)
 	add("reason", f.Reason)
@@ -186,10 +220,8 @@ func bulks(x *request) (*content, error) {
 		}
 		one := bulkViewOf(&all[0], now)
 		x.bulkUntil(one)
-		if one.Stopped && (one.Remain > 0 || one.Total == 0) {
-			if err := x.rest(&one); err != nil {
-				return nil, err
-			}
+		if err := x.setOrder(&one); err != nil {
+			return nil, err
 		}
 		return &content{title: "Bulk job", data: &bulkData{One: &one, Paused: one.Paused}, json: all[0]}, nil
 	}
@@ -217,16 +249,51 @@ func (x *request) bulkUntil(all ...bulkView) {
 
 // auditData is what the page of what was done by hand shows.
 type auditData struct {
-	All  []errand.AuditEntry
+	All  []auditView
 	None bool // the store keeps none
+}
+
+// auditView is an entry with the bulk job that does it, if one does.
+type auditView struct {
+	errand.AuditEntry
+	ByBulk bool
+	Bulk   *errand.BulkInfo // nil: there is none any more
+}
+
+// byBulk ends what an entry says of a bulk job.
+const byBulk = ", by a bulk job"
+
+// bulkOf returns the bulk job of an entry: the first one that the same person has begun after the entry,
+// as long as an action may take. It is nil if there is none.
+func bulkOf(e *errand.AuditEntry, all []errand.BulkInfo) (of *errand.BulkInfo) {
+	for i := range all {
+		b := &all[i]
+		if b.By == e.By && !b.StartedAt.Before(e.At) && b.StartedAt.Sub(e.At) <= actFor && (of == nil || b.StartedAt.Before(of.StartedAt)) {
+			of = b
+		}
+	}
+	return of
 }
 
 func audit(x *request) (*content, error) {
 	x.settled()
 	all, err := x.b.q.Audit(x.Context())
-	d := &auditData{All: all, None: errors.Is(err, errand.ErrUnsupportedDB)}
+	d := &auditData{None: errors.Is(err, errand.ErrUnsupportedDB)}
 	if err != nil && !d.None {
 		return nil, err
+	}
+	var begun []errand.BulkInfo
+	for i := range all {
+		v := auditView{AuditEntry: all[i], ByBulk: strings.HasSuffix(all[i].What, byBulk)}
+		if v.ByBulk && begun == nil {
+			if begun, err = x.b.q.Bulks(x.Context()); err != nil {
+				return nil, err
+			}
+		}
+		if v.ByBulk {
+			v.Bulk = bulkOf(&all[i], begun)
+		}
+		d.All = append(d.All, v)
 	}
 	return &content{data: d, json: map[string]any{"audit": append([]errand.AuditEntry{}, all...)}}, nil
 }

@@ -28,9 +28,9 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, of which) *form 
 		Inputs: []input{
 			{Name: "due", Label: "Due", Hint: "as 2026-03-01T06:00:00Z; as it is, if empty"},
 			{Name: "delay", Label: "or due in", Hint: "as 30s or 2h; 0 is at once"},
-			{Name: "priority", Label: "Priority", Hint: "-100 to 100; as it is, if empty"},
-			{Name: "queue", Label: "Queue", Hint: "as it is, if empty"},
-			{Name: "policy", Label: "Policy", Area: true, Hint: "JSON; {} takes the job's own policy away; as it is, if empty"},
+			{Name: "priority", Label: "Priority", Hint: "-100 to 100"},
+			{Name: "queue", Label: "Queue"},
+			{Name: "policy", Label: "Policy", Area: true, Hint: "JSON; {} takes the job's own policy away"},
 		},
 	}
 	if x.page.posts { // it was asked for on a list
@@ -51,7 +51,15 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, of which) *form 
 			m.Hidden = append(m.Hidden, [2]string{"of-" + strings.TrimPrefix(name, "of-"), v})
 		}
 	}
+	stays := func() { // of what has a value that is seen
+		for i := range m.Inputs {
+			if in := &m.Inputs[i]; in.Value == "" && slices.Contains([]string{"priority", "queue", "policy"}, in.Name) {
+				in.Hint = strings.TrimPrefix(in.Hint+"; as it is, if empty", "; ")
+			}
+		}
+	}
 	if one == nil {
+		stays()
 		return m
 	}
 	if cmp.Or(f.Get("of-then"), f.Get("then")) == thenRedrive {
@@ -65,13 +73,14 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, of which) *form 
 	}
 	m.Hidden = append(m.Hidden, [2]string{"was", was})
 	m.Inputs[2].Value, m.Inputs[3].Value, m.Inputs[4].Value = strconv.Itoa(one.Priority), one.Queue, policyText(one)
+	stays()
 	switch args := string(indent.JSON(one.Args)); {
 	case x.who.Role < Admin:
 		m.Note = "Args are changed by those with the role admin."
 	case len(args) > formArgs:
 		m.Note = "The args have " + size(int64(len(args))) + ", which is too large for a form: errand jobs edit changes them."
 	default:
-		m.Inputs = append(m.Inputs, input{Name: "args", Label: "Args", Value: args, Area: true, Hint: "JSON; the args before are kept in the history"})
+		m.Inputs = slices.Insert(m.Inputs, 0, input{Name: "args", Label: "Args", Value: args, Area: true, Hint: "JSON; the args before are kept in the history"})
 	}
 	return m
 }
@@ -149,14 +158,14 @@ func (x *request) readChange(f url.Values, one *errand.JobInfo) (c errand.JobCha
 				r.fault("policy", string(doc), "must be a policy: "+err.Error())
 			}
 			c.Policy = d
-			all = append(all, "policy")
+			all = append(all, "new policy")
 		}
 	}
 	if f.Has("args") && one != nil {
 		doc := r.json("args")
 		if doc != nil && !bytes.Equal(compact(doc), compact(one.Args)) && x.b.argsWas(one.ID, doc) != was.Get("args") {
 			c.Args = errand.RawArgs{OfKind: one.Kind, JSON: doc}
-			all = append(all, "args")
+			all = append(all, "new args")
 		}
 	}
 	if is.State == errand.Dead && (!c.DueAt.IsZero() || c.Delay != 0) {
@@ -226,7 +235,15 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 	redriven := one != nil && one.State == errand.Dead && sel.Get("then") == thenRedrive
 	if redriven {
 		p.text += ", and redrive it"
-		p.yes, p.note = "Change and redrive the job", redriveVerb.note
+		p.yes, p.note = "Change and redrive the job", readyAgain+" "
+	}
+	if one != nil {
+		if p.note += "What is not named above stays."; c.Args != nil {
+			p.note += " Its history keeps the args that it has now."
+		}
+	}
+	if redriven {
+		p.note = strings.TrimSpace(p.note + " " + p.goOn)
 	}
 	if p.docs = changeDocs(&c); one == nil {
 		return p, nil

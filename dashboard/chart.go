@@ -139,15 +139,14 @@ func day(c errand.Cause, now time.Time) *spark {
 		}
 	}
 	peak := highest(points)
-	f := &spark{Class: "dead", Text: count(int(peak.y))}
+	f := &spark{Class: "dead", Text: "none"}
 	if peak.y == 0 {
-		f.Text = "none"
 		return f
 	}
+	f.Text = "most from " + moment(s, peak.at) + ": " + count(int(peak.y))
 	if int(peak.y) >= h.Most {
-		f.Text += " or more"
+		f.Text += " or more, as no more are counted an hour"
 	}
-	f.Text += " at " + moment(s, peak.at)
 	f.Line, f.Area = lineOf(s, points, end, peak.y*1.15)
 	return f
 }
@@ -208,6 +207,7 @@ func (l *look) gauge(s span, well bool) figure {
 // numbers returns the numbers of the front.
 func (l *look) numbers(s span) []figure {
 	now := l.clock.Now
+	mean := ", as the mean of " + took(s.by)
 	rated := func(title, class string, n number) figure {
 		f := figure{Title: title, Value: "–", Chart: draw(title, class, s, l.past.rates(s, now, n), now, 1, niceCount, perMinute)}
 		v, ok := l.rate(n)
@@ -234,7 +234,9 @@ func (l *look) numbers(s span) []figure {
 	all := []figure{rated("Done a minute", "done", numberDone), failures, ready}
 	for i := range all {
 		if c := all[i].Chart; all[i].Note == "" && c.When != "" {
-			all[i].Note = fmt.Sprintf("at most %s, at %s", c.Peak, c.When)
+			if all[i].Note = fmt.Sprintf("at most %s, at %s", c.Peak, c.When); all[i].Title != ready.Title {
+				all[i].Note += mean
+			}
 		}
 	}
 	return all

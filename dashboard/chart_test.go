@@ -22,10 +22,10 @@ func TestDay(t *testing.T) {
 		most       int
 		want, line string // the highest number; the first point
 	}{
-		{23, 200, "7 at 02:00", "2.1,100 "},
-		{23, 7, "7 or more at 02:00", "2.1,100 "},
-		{25, 200, "7 at 02:00", "2.1,13 "},
-		{26, 200, "3 at 22:00", "2.1,100 "},
+		{23, 200, "most from 02:00: 7", "2.1,100 "},
+		{23, 7, "most from 02:00: 7 or more, as no more are counted an hour", "2.1,100 "},
+		{25, 200, "most from 02:00: 7", "2.1,13 "},
+		{26, 200, "most from 22:00: 3", "2.1,100 "},
 		{46, 200, "none", ""},
 		{100, 200, "none", ""},
 	} {

@@ -110,6 +110,7 @@ type request struct {
 	page *page
 	up   string // the way from the page to the front, relative
 	id   string // of the job in the path
+	done string // the key of the outcome that the page shows; empty: it shows none
 
 	begun time.Time // of an action, or of the question about it
 	asked *question // that this is the answer to; nil if it is none
@@ -133,6 +134,7 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &request{Request: r, b: b, page: pages[name]}
+	x.takeDone()
 	if strings.HasSuffix(dir, "/job/") && name != "" && (x.page == nil || isID(name)) { // else all pages are below /job/
 		x.page, x.id, x.up = pages["job"], name, "../"
 	}
@@ -158,7 +160,7 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, stop := withTimeout(r.Context(), readFor)
 	defer stop()
-	x.Request = r.WithContext(ctx)
+	x.Request = x.WithContext(ctx)
 	x.starts()
 	if x.page.lives() {
 		x.version, x.as, _ = b.live.now(ctx) // if it fails, so does what follows

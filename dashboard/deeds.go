@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,12 @@ func (v *jobVerb) alone() []errand.State {
 	return v.bulk.States()
 }
 
+// readyAgain says what becomes of a job that is redriven.
+const readyAgain = "It becomes ready again, and has all its retries anew."
+
 var redriveVerb = jobVerb{
 	bulk: errand.BulkRedrive, past: "redriven",
-	note:  "It becomes ready again, and has all its retries anew. Its args, attempts and history stay.",
+	note:  readyAgain + " Its args, attempts and history stay.",
 	notes: "Each becomes ready again, and has all its retries anew. Args, attempts and history stay.",
 	do: func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error {
 		return redrive(ctx, q, id, nil, out)
@@ -303,7 +307,7 @@ func onJobs(v *jobVerb) func(*request, url.Values) (*plan, error) {
 		if len(in.IDs) == 1 {
 			p, err := x.planOne(in.IDs[0], v.alone(), v.past)
 			if err == nil && p.idle == "" {
-				p.note = v.note
+				p.note = strings.TrimSpace(v.note + " " + p.goOn)
 				p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error { return v.do(ctx, q, p.job, out) }
 			}
 			return p, err
@@ -345,7 +349,24 @@ func (x *request) planOne(id errand.ID, about []errand.State, past string) (*pla
 	}
 	p.text = fmt.Sprintf("job %s (%s in %s, %s)", id, info.Kind, info.Queue, info.State)
 	p.jobs, p.facts = []errand.JobInfo{info}, x.jobFacts(&info)
+	if info.State == errand.Dead && past != deleteVerb.past && info.Group != "" {
+		b, err := x.behind(info.Queue, info.Group)
+		if err == nil && b != nil && b.Head.ID == id {
+			p.goOn = "If it succeeds, " + b.others() + " of its group " + goes(int64(len(b.Jobs))) + " on."
+		}
+		if err != nil && !errors.Is(err, errand.ErrNotFound) { // it has moved on
+			return nil, err
+		}
+	}
 	return p, nil
+}
+
+// others says how many jobs wait, as 19 others.
+func (b *jobsBehind) others() string {
+	if b.More {
+		return b.N() + " others"
+	}
+	return plural(int64(len(b.Jobs)), "other")
 }
 
 // countFor is how long jobs are counted. What is left of readFor is for the rest of the page.
@@ -359,9 +380,44 @@ const mostCounted = 10_000
 // queues, kinds and states are kept, and cost no look.
 const countLook = 250
 
+// inEach says how many of all jobs that a bulk job takes are in each state, as 180 scheduled, none
+// running. It is empty if that is not known.
+func (x *request) inEach(ctx context.Context, b errand.Bulk, all int64) string {
+	states := b.Filter.States
+	if len(states) == 0 {
+		states = b.Do.States()
+	}
+	if len(states) == 1 || len(b.Filter.IDs) > 0 {
+		return ""
+	}
+	var said []string
+	b.Filter.All = false
+	for _, s := range states {
+		b.Filter.States = []errand.State{s}
+		dry, err := x.b.q.StartBulk(ctx, b)
+		if err != nil || dry.More { // what it comes to is not known, and the sum is
+			return ""
+		}
+		switch all -= dry.Total; {
+		case dry.Total > 0:
+			said = append(said, count(dry.Total)+" "+string(s))
+		case s == errand.Running:
+			said = append(said, "none "+string(s))
+		}
+	}
+	if all != 0 { // some have moved on meanwhile
+		return ""
+	}
+	return strings.Join(said, ", ")
+}
+
 // planMany returns the plan of a bulk job.
 func (x *request) planMany(f url.Values, b errand.Bulk, of which, past string) (*plan, error) {
 	about := b.Do.States()
+	if len(b.Filter.States) > 1 && !slices.ContainsFunc(about, func(s errand.State) bool { return !slices.Contains(b.Filter.States, s) }) {
+		of.before = "" // it takes no others
+		of.after = cmp.Or(of.after, "of all queues")
+	}
 	rate := input{Name: "rate", Label: "Jobs a second", Value: strings.TrimSpace(f.Get("rate")), Hint: "a whole number up to 100,000; as many as the rest of the work allows, if empty or 0"}
 	if rate.Value != "" {
 		var err error
@@ -376,7 +432,7 @@ func (x *request) planMany(f url.Values, b errand.Bulk, of which, past string) (
 		}
 	}
 	b.By, b.DryRun, b.Look = x.by(), true, countLook
-	p := &plan{inputs: []input{rate}, at: "jobs", jobs: []errand.JobInfo{}}
+	p := &plan{inputs: []input{rate}, at: "jobs", jobs: []errand.JobInfo{}, bulk: true}
 	if ids := b.Filter.IDs; len(ids) > 0 {
 		left, err := x.inStates(&b.Filter, about)
 		switch {
@@ -414,6 +470,11 @@ func (x *request) planMany(f url.Values, b errand.Bulk, of which, past string) (
 		p.note += " How many there are is not known: none was among the jobs looked at first."
 	case dry.More:
 		p.note += " There are at least " + count(dry.Total) + "; the others were not counted."
+	}
+	if !dry.More {
+		if each := x.inEach(counting, b, dry.Total); each != "" {
+			p.note = strings.TrimSpace("By state: " + each + ". " + p.note)
+		}
 	}
 	if dry.More {
 		p.text, p.note = "all "+of.jobs("jobs"), strings.TrimSpace(p.note+" All that match will be taken.")

@@ -1,9 +1,12 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +16,6 @@ import (
 // outcome is what has come of an action.
 type outcome struct {
 	Title string // of the deed
-	What  string // what it was done to
 	Told  string // what was done
 	None  bool   // nothing was done, as far as is known
 	Case  string // why it was not done, or not in full; empty: it was
@@ -22,8 +24,19 @@ type outcome struct {
 	At        string // where it is to be seen, from the front
 	n         int64
 	job, bulk errand.ID
-	// Doing is true while it is done.
-	Doing bool
+}
+
+// doneName is the parameter of an address, of any page, that has the key of the question whose outcome
+// is shown at the top of the page.
+const doneName = "done"
+
+// page returns the address of the page on which the outcome is to be seen, from the front.
+func (o *outcome) page(key string) string {
+	at, q, _ := strings.Cut(o.At, "?")
+	if q != "" {
+		q += "&"
+	}
+	return cmp.Or(at, "./") + "?" + q + doneName + "=" + url.QueryEscape(key)
 }
 
 const (
@@ -33,12 +46,6 @@ const (
 	// oldest of whoever has most of them goes.
 	mostQuestions = 1000
 )
-
-// Begun reports whether a bulk job does it.
-func (o *outcome) Begun() bool { return !o.bulk.IsZero() }
-
-// Bulk returns the ID of that bulk job.
-func (o *outcome) Bulk() string { return o.bulk.String() }
 
 // ledger keeps the questions that were asked and their outcomes: each question is answered once.
 type ledger struct {
@@ -132,26 +139,27 @@ func (l *ledger) end(q *question, out *outcome, now time.Time) {
 	close(q.taken)
 }
 
-// outcome returns what has come of a question so far, nil if it is not kept.
+// outcome returns what has come of a question, nil if it is not kept, or not for who asks.
 func (l *ledger) outcome(key, by string, now time.Time) *outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch q := l.get(key, by, now); {
-	case q == nil || q.taken == nil:
-		return nil
-	case !q.ended:
-		return &outcome{Title: "Action", Told: "It is being done. Load this page again to see what has come of it.", Doing: true}
-	default:
+	if q := l.get(key, by, now); q != nil && q.ended {
 		return q.out
 	}
+	return nil
 }
 
-// done shows the outcome of an action. To load the page again does nothing.
-func done(x *request) (*content, error) {
-	out := x.b.ledger.outcome(x.URL.Query().Get("key"), x.who.Name, time.Now())
-	if out == nil {
-		return nil, &refusal{status: http.StatusNotFound, text: "This outcome is not kept any more.",
-			remedy: "It is kept for ten minutes, for the one who has acted. The log of the program has it, and the pages show how things are now."}
+// takeDone takes the key of an outcome out of the address: the page below the outcome is the same with and
+// without it, and so are its links.
+func (x *request) takeDone() {
+	q, err := url.ParseQuery(x.URL.RawQuery)
+	if err != nil || !q.Has(doneName) || x.Method == http.MethodPost {
+		return
 	}
-	return &content{title: out.Title, data: out}, nil
+	x.done = q.Get(doneName)
+	q.Del(doneName)
+	at := *x.URL
+	at.RawQuery = q.Encode()
+	r := *x.Request
+	r.URL, x.Request = &at, &r
 }

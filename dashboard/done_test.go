@@ -3,6 +3,8 @@ package dashboard
 import (
 	"testing"
 	"time"
+
+	"github.com/errandq/errand"
 )
 
 // Outcomes are kept for ten minutes after the end, so many at most, and only for who has asked.
@@ -24,7 +26,7 @@ func TestLedger(t *testing.T) {
 	}
 	now = now.Add(questionsFor - 1)
 	q := take(key, "ann", form)
-	if q == nil || !l.outcome(key, "ann", now).Doing {
+	if q == nil || l.outcome(key, "ann", now) != nil { // it is being done
 		t.Fatal("not taken")
 	}
 	now = now.Add(time.Hour) // so long it takes
@@ -60,5 +62,19 @@ func TestLedger(t *testing.T) {
 	}
 	if take(first, "ann", form) == nil {
 		t.Error("a question was dropped for those of somebody else")
+	}
+}
+
+// The bulk job of an entry is the next one of the same person, if it came soon.
+func TestBulkOf(t *testing.T) {
+	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	bulk := func(by string, after time.Duration) errand.BulkInfo {
+		return errand.BulkInfo{By: by, StartedAt: at.Add(after)}
+	}
+	all := []errand.BulkInfo{bulk("ann", 3*time.Second), bulk("ann", 2*time.Second), bulk("bob", time.Second), bulk("ann", -time.Second), bulk("eve", time.Hour)}
+	for by, want := range map[string]*errand.BulkInfo{"ann": &all[1], "bob": &all[2], "eve": nil, "zoe": nil} {
+		if got := bulkOf(&errand.AuditEntry{At: at, By: by}, all); got != want {
+			t.Errorf("%s: %+v, want %+v", by, got, want)
+		}
 	}
 }

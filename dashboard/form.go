@@ -47,7 +47,8 @@ func (x *request) from(at string) string {
 	case p == nil || p.posts || p.still:
 		return at
 	}
-	if q, err := url.ParseQuery(u.RawQuery); err == nil && len(q) > 0 {
+	q, err := url.ParseQuery(u.RawQuery)
+	if q.Del(doneName); err == nil && len(q) > 0 {
 		return name + "?" + q.Encode()
 	}
 	return name

@@ -76,7 +76,7 @@ func TestEnqueue(t *testing.T) {
 	}
 	info, err := q.Job(t.Context(), job.Jobs[0].ID)
 	if err != nil || string(info.Args) != `{"n":12345678901234567890.10,"To":"you"}` || info.Priority != -5 || info.Group != "g" || strings.Join(info.Tags, " ") != "blue red" || info.Unique != "k" ||
-		info.State != errand.Scheduled || !strings.Contains(out, "job/"+info.ID.String()) {
+		info.State != errand.Scheduled || !strings.Contains(out, "Job "+info.ID.String()+" is enqueued.") {
 		t.Errorf("%+v, %v, %s", info, err, out)
 	}
 	confirm(t, h, asks(t, h, f), "Nothing was done.", "Job "+info.ID.String()+" holds the unique key.")
@@ -120,7 +120,7 @@ func TestChange(t *testing.T) {
 	}
 	f.Set("priority", "9")
 	f.Set("policy", `{"healthyRetryPolicy":{"numRetries":3}}`)
-	confirm(t, operator, asks(t, operator, f, "priority 9, policy?"), "The job is changed: priority 9, policy.")
+	confirm(t, operator, asks(t, operator, f, "priority 9, new policy?"), "The job is changed: priority 9, new policy.")
 	info, err := q.Job(t.Context(), id)
 	if err != nil || info.Priority != 9 || info.Policy == nil || string(info.Args) != `{"to":"scheduled","password":"hunter2"}` || len(info.History) > 0 {
 		t.Errorf("%+v, %v", info, err)
@@ -145,7 +145,7 @@ func TestChange(t *testing.T) {
 	f = page(t, h, path)
 	f.Set("args", strings.ReplaceAll(f.Get("args"), "elsewhere", "home"))
 	f.Set("delay", "0s")
-	confirm(t, h, asks(t, h, f, "args?"), "The job is changed: due in 0s, args.")
+	confirm(t, h, asks(t, h, f, "args?"), "The job is changed: due in 0s, new args.")
 	if info, err = q.Job(t.Context(), id); err != nil || string(info.Args) != `{"to":"home","password":"x"}` || info.State != errand.Ready || len(info.History) != 2 {
 		t.Errorf("%+v, %v", info, err)
 	}
@@ -190,8 +190,8 @@ func TestChange_many(t *testing.T) {
 	}
 	f.Set("queue", "new")
 	f.Set("policy", "{}")
-	ask := asks(t, h, f, "2 jobs in queue default: queue new, policy?", "New policy")
-	confirm(t, h, ask, "It has begun: 2 jobs in queue default: queue new, policy, at most 50 a second.")
+	ask := asks(t, h, f, "2 jobs in queue default: queue new, new policy?", "New policy")
+	confirm(t, h, ask, "It has begun: 2 jobs in queue default: queue new, new policy, at most 50 a second.")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet, Queues: []string{"errand.bulk"}})
@@ -229,7 +229,7 @@ func TestChange_args(t *testing.T) {
 		t.Errorf("args that nobody touched count as changed: %d %s", a.status, html.UnescapeString(a.text))
 	}
 	f.Set("args", strings.ReplaceAll(f.Get("args"), "1.0e+400", "2.0e+400"))
-	confirm(t, h, asks(t, h, f, ": args?"), "The job is changed: args.")
+	confirm(t, h, asks(t, h, f, ": new args?"), "The job is changed: new args.")
 	info, err := q.Job(t.Context(), id)
 	if want := strings.ReplaceAll(string(before.Args), "1.0e+400", "2.0e+400"); err != nil || string(info.Args) != want {
 		t.Errorf("%s, want %s, %v", info.Args, want, err)

@@ -147,7 +147,7 @@ func (l *look) tiles(s *sums) []tile {
 		blocked = least + count(behind) + " behind dead ones"
 	}
 	if n := l.past.in(l.clock.Now.Add(-time.Hour), l.clock.Now, numberDead); n >= 1 {
-		dead = wholeNumber(n) + " in the last hour"
+		dead = wholeNumber(n) + " died in the last hour"
 	}
 	return []tile{
 		level(errand.Running, s.Running, l.places(s), func(o *errand.LanePeriod) int64 { return o.Running }),

@@ -27,7 +27,7 @@ func (l *look) behindDead(r *errand.HealthReason) trouble {
 	}
 	t := trouble{
 		What: conditions[r.Code], Lane: errand.Lane{Queue: r.Queue}, Since: r.Since, Jobs: r.Jobs, Least: r.More, Heads: r.Queue != "", Groups: r.Groups,
-		Why:  "In " + least + plural(r.Groups, "group") + ", whose first job is dead. They wait until somebody redrives or skips it.",
+		Why:  "They wait in " + least + plural(r.Groups, "group") + " whose first job is dead, until somebody redrives or skips that job.",
 		Help: "An operator may redrive or skip the dead jobs.", See: "groups" + string(query("queue", r.Queue)), SeeText: "the " + plural(r.Groups, "group"),
 	}
 	if r.Groups == 0 { // more queues may have some

@@ -35,7 +35,7 @@ func TestHeads(t *testing.T) {
 		says(t, plain(text), want...)
 		return text
 	}
-	row := []string{"1 thing holds up 3 jobs.", "default , behind dead jobs", "In 2 groups, whose first job is dead."}
+	row := []string{"1 thing holds up 3 jobs.", "default , behind dead jobs", "They wait in 2 groups whose first job is dead, until somebody redrives or skips that job."}
 	has := func(page string, want bool, deeds ...string) {
 		t.Helper()
 		for _, do := range deeds {

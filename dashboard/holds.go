@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/url"
 	"slices"
 	"strconv"
@@ -178,16 +179,22 @@ func release(x *request, f url.Values) (*plan, error) {
 		p.idle = "There is no such hold any more: " + p.text + "."
 		return p, nil
 	}
-	p.text += ", since " + is.Since.UTC().Format(time.RFC3339)
+	since, by := is.Since.UTC().Format(time.RFC3339), ""
+	p.text = what + ", which was held"
 	if is.By != "" {
-		p.text += " by " + x.text(is.By)
+		by = " by " + x.text(is.By)
+		p.text = what + ", which " + x.text(is.By) + " held"
 	}
+	p.text += " since " + since + " for the reason " + reason
 	l, err := x.look()
 	if err != nil {
 		return nil, err
 	}
 	starts := l.under(is)
-	p.question, p.yes, p.note = "Release "+what+"?", "Release "+what, starts.text()+"\nThe reason of the hold is "+strings.TrimPrefix(p.text, what+", held: ")+noted(x.text(is.Detail))+"."
+	p.question, p.yes, p.note = "Release "+what+"?", "Release "+what, starts.text()+"\nThe reason of the hold is "+reason+", since "+since+by+noted(x.text(is.Detail))+"."
+	if starts.free > 0 && !starts.least {
+		p.text += "; " + plural(starts.free, "job") + " could start"
+	}
 	if p.n, p.more, p.flow = starts.free+starts.unserved, starts.least, true; p.n > 0 && !p.more {
 		p.yes = "Release " + plural(p.n, "job")
 	}
@@ -200,7 +207,7 @@ func release(x *request, f url.Values) (*plan, error) {
 		case !was:
 			return declined("There is no such hold any more.")
 		}
-		out.Told = "Released: " + what + "."
+		out.Told = "Released: " + what + ". " + starts.text()
 		return nil
 	}
 	return p, nil
@@ -244,7 +251,13 @@ func skip(x *request, f url.Values) (*plan, error) {
 		return nil, err
 	}
 	p.text, p.jobs, p.facts = "the head of group "+group+" in "+queue+", "+head.String(), []errand.JobInfo{info}, append(x.jobFacts(&info), fact{"head", head.String(), ""})
-	p.note = "It stays dead. The others of the group go on without it."
+	b, err := x.behind(queue, group)
+	if err != nil && !errors.Is(err, errand.ErrNotFound) { // it has moved on
+		return nil, err
+	}
+	if p.note = "It stays dead. The others of the group go on without it."; b != nil {
+		p.note = "It stays dead. " + b.others() + " of the group " + goes(int64(len(b.Jobs))) + " on without it."
+	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		is, err := headOf(ctx, q, queue, group)
 		switch {

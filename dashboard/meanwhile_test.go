@@ -173,7 +173,7 @@ func TestMeanwhile_noSecretInTheLog(t *testing.T) {
 	f := asks(t, h, url.Values{"do": {"release"}, "queue": {"crm"}}, "S3CRET") // an admin sees it
 	confirm(t, h, f, "Released: crm.")
 	said, err := json.Marshal(told)
-	if err != nil || len(told) != 1 || !strings.HasPrefix(told[0].What, "crm, held: held, since ") || strings.Contains(string(said)+log.String(), "S3CRET") {
+	if err != nil || len(told) != 1 || !strings.HasPrefix(told[0].What, "crm, which bob held since ") || strings.Contains(string(said)+log.String(), "S3CRET") {
 		t.Errorf("%s, %v, %s", said, err, log.String())
 	}
 }

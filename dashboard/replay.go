@@ -70,9 +70,11 @@ func replay(x *request, f url.Values) (*plan, error) {
 		} else {
 			n, err = topics.Replay(ctx, subscription, from)
 		}
-		out.What += " since " + from.UTC().Format(time.RFC3339)
 		if out.n = int64(n); n > 0 || err == nil {
 			out.Told = "Sent again: " + plural(out.n, "message") + "."
+		}
+		if err == nil {
+			out.Told += " They are all since " + from.UTC().Format(time.RFC3339) + "."
 		}
 		return err
 	}

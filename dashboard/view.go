@@ -74,7 +74,6 @@ func init() {
 		{name: "health", title: "Health", read: health, takes: []string{"search", "page"}},
 		{name: "search", title: "Search", read: search, takes: []string{"q"}},
 		{name: "act", title: "Action", read: act, posts: true},
-		{name: "done", title: "Action", read: done, still: true, takes: []string{"key"}},
 		{name: "change", title: "Change", in: "jobs", read: changePage, still: true, takes: []string{"id", "then"}},
 		{name: "enqueue", title: "Enqueue a job", in: "jobs", read: enqueue, still: true, takes: enqueueNames},
 	} {
@@ -103,14 +102,20 @@ type layout struct {
 	Clock  errand.ClockState
 	navSaid
 	Search string
+	Done   *outcome // of what was done last, which the page shows first; nil: nothing
 	Data   any
 	// Live is true if the page can be asked for again.
 	Live bool
-	Tag  string        // of what it shows besides the nav, see [fragment]
-	As   time.Time     // when that was the newest; zero: now
-	Away *away         // why it shows nothing newer; nil if it is the newest
+	Tag  string // of what it shows besides the nav, see [fragment]
+	staleness
 	Body template.HTML // in place of Data, if it is not empty
 	keys keys          // what Text hides; nil: nothing
+}
+
+// staleness says whether a page shows the newest.
+type staleness struct {
+	As   time.Time // when what it shows was the newest; zero: now
+	Away *away     // why it shows nothing newer; nil if it is the newest
 }
 
 // Age returns how old it is what the page shows.
@@ -228,6 +233,9 @@ func (x *request) layout(title string, data any) *layout {
 			l.May = 0
 		}
 		l.Search = x.URL.Query().Get("q")
+		if x.done != "" {
+			l.Done = x.b.ledger.outcome(x.done, x.who.Name, time.Now())
+		}
 	}
 	if x.seen != nil {
 		l.As, l.Away = x.seen.as, x.seen.away

@@ -116,9 +116,9 @@ func TestActions(t *testing.T) {
 	}{
 		{"hold", operator, "lanes", nil, button("Hold default order"), "order in default", "Hold order in default", "Held", held(errand.Lane{Queue: "default", Kind: "order"}, true)},
 		{"release", operator, "", nil, button("Release default order"), "order in default", "Release", "eleased", held(errand.Lane{Queue: "default", Kind: "order"}, false)},
-		{"redrive one", operator, job("dead"), nil, button("Redrive"), s.jobs["dead"].String(), "Redrive the job", "done", attempts("dead", 2)},
-		{"run now", operator, job("failed"), nil, button("Run now"), s.jobs["failed"].String(), "Run the job now", "done", attempts("failed", 2)},
-		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), s.jobs["scheduled"].String(), "Cancel the job", "done", func() { s.state("scheduled", errand.Cancelled) }},
+		{"redrive one", operator, job("dead"), nil, button("Redrive"), s.jobs["dead"].String(), "Redrive the job", "The job is ready again.", attempts("dead", 2)},
+		{"run now", operator, job("failed"), nil, button("Run now"), s.jobs["failed"].String(), "Run the job now", "The job is next", attempts("failed", 2)},
+		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), s.jobs["scheduled"].String(), "Cancel the job", "The job is cancelled.", func() { s.state("scheduled", errand.Cancelled) }},
 		{"skip the head", operator, "groups", nil, button("Skip it: 1 goes on"), "the head of group", "Skip the job", "goes on without", func() { s.state("blocked", errand.Done) }},
 		{"pause a schedule", operator, "schedule?name=night", nil, button("Pause"), "night", "Pause the schedule", "is paused", paused(true)},
 		{"resume a schedule", operator, "schedule?name=night", nil, button("Resume"), "night", "Resume the schedule", "is resumed", paused(false)},
@@ -126,20 +126,20 @@ func TestActions(t *testing.T) {
 			for i := range 2 {
 				b.click("a box", fmt.Sprintf(`document.querySelectorAll("input[type=checkbox][name=id]")[%d]`, i))
 			}
-		}, `document.getElementById("marked").querySelector("button")`, "2 jobs", "Redrive 2 jobs", "begun", func() {
-			s.until("two payments to run again", func() bool {
-				page, err := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "payment"}, nil)
+		}, `document.getElementById("marked").querySelector("button")`, "2 jobs", "Redrive 2 jobs", "It has begun", func() {
+			s.until("two payments to die again", func() bool { // the next action is on all three
+				page, err := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "payment", States: []errand.State{errand.Dead}}, nil)
 				again := 0
 				for i := range page.Jobs {
 					if page.Jobs[i].Attempt >= 2 {
 						again++
 					}
 				}
-				return err == nil && again == 2
+				return err == nil && len(page.Jobs) == 3 && again == 2
 			})
 		}},
 		{"redrive all that match", operator, "jobs?state=dead&kind=payment", nil,
-			button("Redrive 3 dead jobs"), "3 dead jobs", "Redrive", "begun", func() {
+			button("Redrive 3 dead jobs"), "3 dead jobs", "Redrive", "It has begun", func() {
 				s.until("all payments to run again", func() bool {
 					page, err := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "payment"}, nil)
 					return err == nil && len(page.Jobs) == 3 && !slices.ContainsFunc(page.Jobs, func(j errand.JobInfo) bool { return j.Attempt < 2 })
@@ -150,7 +150,7 @@ func TestActions(t *testing.T) {
 			b.fill("Args", `{"do": "done", "note": "from a page"}`)
 			b.fill("Queue", "mail")
 			b.fill("Tags", "by-hand")
-		}, `document.querySelector("main form button")`, "order", "Enqueue", "done", func() {
+		}, `document.querySelector("main form button")`, "order", "Enqueue", "is enqueued.", func() {
 			page, err := s.q.Jobs(t.Context(), errand.JobFilter{Tag: "by-hand"}, nil)
 			if err != nil || len(page.Jobs) != 1 || page.Jobs[0].Queue != "mail" {
 				t.Errorf("%+v, %v", page.Jobs, err)
@@ -159,36 +159,36 @@ func TestActions(t *testing.T) {
 		{"change one", admin, "change?id=" + s.jobs["held"].String(), func() {
 			b.fill("Priority", "17")
 			b.fill("Args", `{"do": "done", "note": "changed"}`)
-		}, `document.querySelector("main form button")`, s.jobs["held"].String(), "Change", "done", func() {
+		}, `document.querySelector("main form button")`, s.jobs["held"].String(), "Change", "The job is changed: priority 17, new args.", func() {
 			info, err := s.q.Job(t.Context(), s.jobs["held"])
 			if err != nil || info.Priority != 17 || !strings.Contains(string(info.Args), "changed") {
 				t.Errorf("%d %s, %v", info.Priority, info.Args, err)
 			}
 		}},
-		{"fire a schedule", operator, "schedule?name=night", nil, button("Run now"), "night", "Run the schedule now", "done", func() {
+		{"fire a schedule", operator, "schedule?name=night", nil, button("Run now"), "night", "Run the schedule now", "is enqueued.", func() {
 			s.until("a job of the schedule", func() bool {
 				ticks, err := s.q.Schedules().History(t.Context(), "night")
 				page, err2 := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "order", Queue: "default", States: []errand.State{errand.Done}}, nil)
 				return err == nil && err2 == nil && (len(ticks) > 0 || slices.ContainsFunc(page.Jobs, func(j errand.JobInfo) bool { return j.Headers["errand-schedule"] == "night" }))
 			})
 		}},
-		{"send again", operator, "subscription?id=ada-orders", nil, button("Replay"), "ada-orders", "Send them again", "done", func() {
+		{"send again", operator, "subscription?id=ada-orders", nil, button("Replay"), "ada-orders", "Send them again", "Sent again", func() {
 			s.until("six deliveries", func() bool {
 				page, err := s.q.Jobs(t.Context(), errand.JobFilter{Queue: webhook.QueueOf("ada"), States: []errand.State{errand.Done}}, nil)
 				return err == nil && len(page.Jobs) >= 6
 			})
 		}},
-		{"pause a subscription", operator, "subscription?id=ada-orders", nil, button("Pause"), "ada-orders", "Pause the subscription", "done", func() {
+		{"pause a subscription", operator, "subscription?id=ada-orders", nil, button("Pause"), "ada-orders", "Pause the subscription", "is paused.", func() {
 			if sub, err := s.topics.Subscription(t.Context(), "ada-orders"); err != nil || sub.State != topic.Paused {
 				t.Errorf("%+v, %v", sub, err)
 			}
 		}},
-		{"resume a subscription", operator, "subscription?id=ada-orders", nil, button("Resume"), "ada-orders", "Resume the subscription", "done", func() {
+		{"resume a subscription", operator, "subscription?id=ada-orders", nil, button("Resume"), "ada-orders", "Resume the subscription", "is resumed.", func() {
 			if sub, err := s.topics.Subscription(t.Context(), "ada-orders"); err != nil || sub.State == topic.Paused {
 				t.Errorf("%+v, %v", sub, err)
 			}
 		}},
-		{"delete one", admin, job("cancelled"), nil, button("Delete"), s.jobs["cancelled"].String(), "Delete the job", "done", func() {
+		{"delete one", admin, job("cancelled"), nil, button("Delete"), s.jobs["cancelled"].String(), "Delete the job", "The job is deleted.", func() {
 			s.until("the job to be gone", func() bool {
 				_, err := s.q.Job(t.Context(), s.jobs["cancelled"])
 				return errors.Is(err, errand.ErrNotFound)

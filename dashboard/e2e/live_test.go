@@ -265,7 +265,6 @@ func TestRedrive(t *testing.T) {
 	b.asks("10,000 jobs")
 	js[string](b, `document.querySelector("input[name=rate]").value = "2500"`)
 	b.follow("the button that confirms", button("Redrive"))
-	b.follow("the link to what has begun", link("See it"))
 	js[int](b, `window.stays = 1, window.numbers = new Set(), 1`)
 	b.wait("the end", `(() => {
 		const m = document.querySelector("main").innerText.match(/([\d,]+)(?: of (?:more than )?[\d,]+)? jobs taken/);

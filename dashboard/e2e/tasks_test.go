@@ -11,8 +11,8 @@ import (
 // mostClicks is how many lead from the overview to the answer of each of these tasks.
 const mostClicks = 4
 
-// The five tasks of a new operator, without a script: each is done by following what pages say, in
-// few clicks. The last one takes from what the others show.
+// The tasks of a new operator, without a script: each is done by following what pages say, in few
+// clicks. The last ones take from what the others show.
 func TestTasks(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -72,6 +72,15 @@ func TestTasks(t *testing.T) {
 				}
 				return err != nil
 			})
+		}},
+		{"change this job and redrive it", func(b *tab) {
+			b.open(root + "job/" + s.jobs["dead"].String())
+			b.follow("the form", link("Change and redrive"))
+			b.fill("Priority", "9")
+			b.follow("the button that goes on", button("Go on"))
+			b.says("priority 9, and redrive it?", "If it succeeds, 1 other of its group goes on.")
+			b.follow("the button that confirms", button("Change and redrive the job"))
+			b.says("The job is changed: priority 9. The job is ready again.", "History")
 		}},
 	} {
 		t.Run(task.name, func(t *testing.T) {
