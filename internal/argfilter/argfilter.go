@@ -139,6 +139,9 @@ func List(ctx context.Context, q Queue, f errand.JobFilter, o errand.ListOptions
 			return page, err
 		}
 		page.Jobs = append(page.Jobs, kept...)
+		if some.Next != "" && !some.Partial {
+			some.Looked-- // the next one, which the next step looks at too
+		}
 		page.Looked, page.Next = page.Looked+max(some.Looked, len(some.Jobs)), some.Next
 		if o.After = page.Next; o.After == "" || len(page.Jobs) == limit || page.Looked >= Looked && enough() {
 			page.Partial = page.Next != "" && len(page.Jobs) < limit

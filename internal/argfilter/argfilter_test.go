@@ -87,7 +87,7 @@ func (q *numbers) Jobs(_ context.Context, _ errand.JobFilter, o *errand.ListOpti
 		page.Jobs = append(page.Jobs, j)
 	}
 	if page.Looked = len(page.Jobs); from < q.n {
-		page.Next = fmt.Sprint(from)
+		page.Next, page.Looked = fmt.Sprint(from), page.Looked+1
 	}
 	return page, nil
 }
