@@ -3,7 +3,6 @@ package dashboard
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"html/template"
@@ -29,8 +28,8 @@ type jobsData struct {
 	Query               template.URL // of this list, without a place, for links
 	First               bool         // it is the first page
 	Fields              [][2]string  // of the filter, for a form
-	// Slow is true if many jobs were looked at that do not match.
-	Slow bool
+	Sought              sought
+	Fault               string // what is wrong in the filter
 	// Known is true if All is how many jobs match.
 	Known bool
 	All   int64
@@ -105,6 +104,7 @@ type jobsFilter struct {
 	Queue, Kind, Group, Tag, Error, Reason, Cause, Parent string
 	Times                                                 map[string]string
 	Args                                                  []argfilter.Arg
+	Typed                                                 []string // what Args were read from, also if one is wrong
 }
 
 // filterNames are the parameters of a filter, in the order in which it is told.
@@ -119,14 +119,17 @@ const jobsLimit = 50
 // A form has arg=to=ann.
 const argPrefix = "args."
 
-// filterOf reads a filter.
+// filterOf reads a filter, as far as it can if there is an error.
 func filterOf(v url.Values) (f jobsFilter, in errand.JobFilter, err error) {
+	var faults []error
+	fault := func(err error) { faults = append(faults, err) }
 	for _, s := range v["state"] {
 		if s == "" {
 			continue
 		}
 		if !slices.Contains(allStates, errand.State(s)) {
-			return f, in, &errand.FieldError{Field: "state", Value: s, Limit: "must be one of " + words(allStates)}
+			fault(&errand.FieldError{Field: "state", Value: s, Limit: "must be one of " + words(allStates)})
+			continue
 		}
 		f.State = append(f.State, errand.State(s))
 	}
@@ -135,12 +138,14 @@ func filterOf(v url.Values) (f jobsFilter, in errand.JobFilter, err error) {
 	in = errand.JobFilter{States: f.State, Queue: f.Queue, Kind: f.Kind, Group: f.Group, Tag: f.Tag, Error: f.Error, Reason: errand.Reason(f.Reason)}
 	if f.Cause != "" {
 		if in.Cause, err = strconv.ParseInt(f.Cause, 10, 64); err != nil {
-			return f, in, &errand.FieldError{Field: "cause", Value: f.Cause, Limit: "must be the number of a cause"}
+			fault(&errand.FieldError{Field: "cause", Value: f.Cause, Limit: "must be the number of a cause"})
+			f.Cause = ""
 		}
 	}
 	if f.Parent != "" {
 		if in.Parent, err = errand.ParseID(f.Parent); err != nil {
-			return f, in, err
+			fault(err)
+			f.Parent = ""
 		}
 	}
 	for _, name := range sortedKeys(v) {
@@ -152,9 +157,11 @@ func filterOf(v url.Values) (f jobsFilter, in errand.JobFilter, err error) {
 			case name != "arg" || value == "":
 				continue
 			}
+			f.Typed = append(f.Typed, value)
 			a, err := argfilter.Parse(value)
 			if err != nil {
-				return f, in, err
+				fault(err)
+				continue
 			}
 			f.Args = append(f.Args, a)
 		}
@@ -168,10 +175,10 @@ func filterOf(v url.Values) (f jobsFilter, in errand.JobFilter, err error) {
 			continue
 		}
 		if *to, err = timeOf(f.Times[name]); err != nil {
-			return f, in, &errand.FieldError{Field: name, Value: f.Times[name], Limit: "must be a time as 2026-03-01T12:00, in UTC, or with a zone as 2026-03-01T12:00:00+01:00"}
+			fault(&errand.FieldError{Field: name, Value: f.Times[name], Limit: "must be a time as 2026-03-01T12:00, in UTC, or with a zone as 2026-03-01T12:00:00+01:00"})
 		}
 	}
-	return f, in, nil
+	return f, in, errors.Join(faults...)
 }
 
 // timeOf reads a time that was typed, which is in UTC if it has no zone.
@@ -196,7 +203,7 @@ func jobs(x *request) (*content, error) {
 	v := x.URL.Query()
 	f, in, err := filterOf(v)
 	if err != nil {
-		return nil, err
+		return x.askAgain(f, err)
 	}
 	after := v.Get("after")
 	if len(f.Args) > 0 && x.who.Role < Operator {
@@ -204,7 +211,7 @@ func jobs(x *request) (*content, error) {
 	}
 	page, err := x.matching(f, in, after)
 	if err != nil {
-		return nil, err
+		return x.askAgain(f, err)
 	}
 	rows := x.withArgs(page.Jobs)
 	page.Jobs = x.listed(page.Jobs)
@@ -212,7 +219,7 @@ func jobs(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &jobsData{JobPage: page, Filter: f, States: f.states(l), First: after == "", Slow: page.Partial || page.Looked > len(page.Jobs)+jobsLimit}
+	d := &jobsData{JobPage: page, Filter: f, States: f.states(l), First: after == "", Sought: soughtBy(&in, l, &page, v)}
 	d.Seen = x.who.Role >= Operator
 	d.Never = l.sums().Enqueued == 0 && l.away == nil
 	if in.Cause != 0 {
@@ -233,36 +240,84 @@ func jobs(x *request) (*content, error) {
 	for i := range page.Jobs {
 		d.Rows = append(d.Rows, jobRow{withArgs{page.Jobs[i], rows[i].Args}, l.waitsFor(&page.Jobs[i], holds)})
 	}
-	v.Del("after")
-	v.Del("format")
+	for _, name := range []string{"after", "format", "looked", "found"} {
+		v.Del(name)
+	}
 	d.Query = encoded(v)
 	for _, name := range sortedKeys(v) {
 		for _, value := range v[name] {
 			d.Fields = append(d.Fields, [2]string{name, value})
 		}
 	}
-	return &content{data: d, json: page}, nil
+	return &content{data: d, json: page, still: d.Sought.long}, nil
 }
+
+// askAgain returns the form of a filter in which something is wrong, with what was typed.
+func (x *request) askAgain(f jobsFilter, err error) (*content, error) {
+	if !errors.Is(err, errand.ErrInvalid) || x.URL.Query().Get("format") == "json" {
+		return nil, err
+	}
+	l, gone := x.look()
+	if gone != nil {
+		return nil, gone
+	}
+	d := &jobsData{Filter: f, States: f.states(l), First: true, Seen: x.who.Role >= Operator, Fault: messageOf(err), look: l}
+	d.Queues, d.Kinds, d.Tags = l.names(f.Queue, nil)
+	return &content{data: d, status: http.StatusBadRequest, still: true}, nil
+}
+
+// sought is how far a list has looked for jobs, over its pages so far.
+type sought struct {
+	Looked, Found int
+	About         int64        // how many there are to look at; 0: not known
+	Over          bool         // all were looked at
+	Slow          bool         // many were looked at that do not match
+	On            template.URL // what the next page has to know of it
+	long          bool         // this page has looked at more than the least
+}
+
+// soughtBy returns how far a page has looked that those before it say so much of in its address.
+func soughtBy(in *errand.JobFilter, l *look, page *errand.JobPage, v url.Values) (s sought) {
+	before := func(name string) int {
+		n, _ := strconv.Atoi(v.Get(name)) // else zero
+		return min(max(n, 0), 1<<40)
+	}
+	looked := before("looked")
+	s.Looked, s.Found, s.Over = looked+page.Looked, before("found")+len(page.Jobs), page.Next == ""
+	s.Slow, s.long = looked > 0 || page.Partial || page.Looked > len(page.Jobs)+jobsLimit, page.Looked > argfilter.Looked
+	s.About, _ = argfilter.About(in, l.lanes)
+	if s.Slow {
+		s.On = template.URL("&" + url.Values{"looked": {itoa(s.Looked)}, "found": {itoa(s.Found)}}.Encode())
+	}
+	return s
+}
+
+// Far says how far it is.
+func (s *sought) Far() string {
+	switch n := plural(int64(s.Looked), "job"); {
+	case s.Over:
+		return "All " + n + " that could match were looked at."
+	case s.About > int64(s.Looked):
+		return count(s.Looked) + " of about " + plural(s.About, "job") + " were looked at so far."
+	default:
+		return n + " were looked at so far."
+	}
+}
+
+// lookFor is for how long a list goes on looking.
+const lookFor = argfilter.LookFor
 
 // matching returns a page of the jobs that match, with args if the role may see some. Below Admin no
 // error that is compared has what is hidden in it, and no args have: the rows, their number and
-// whether there are more would answer guesses of that.
+// whether there are more would answer guesses of that. A page that is open already is not read for
+// long again and again.
 func (x *request) matching(f jobsFilter, in errand.JobFilter, after string) (errand.JobPage, error) {
 	o := errand.ListOptions{Limit: jobsLimit, After: after, Args: x.who.Role >= Operator}
-	if len(f.Args) == 0 { // else conditions on args have to see them whole
-		o.MaxArgs = mostRead
-	}
 	part := ""
 	if x.who.Role < Admin {
 		part, in.Error = strings.ToLower(in.Error), ""
 	}
-	list := func(ctx context.Context, o *errand.ListOptions) (errand.JobPage, error) {
-		return x.b.q.Jobs(ctx, in, o)
-	}
-	if part == "" && len(f.Args) == 0 {
-		return list(x.Context(), &o)
-	}
-	return argfilter.List(x.Context(), o, list, func(j *errand.JobInfo) (bool, error) {
+	keep := func(j *errand.JobInfo) (bool, error) {
 		if part != "" && !strings.Contains(strings.ToLower(x.text(j.Error)), part) {
 			return false, nil
 		}
@@ -271,7 +326,13 @@ func (x *request) matching(f jobsFilter, in errand.JobFilter, after string) (err
 		}
 		args, _, err := x.rawArgs(j.Kind, j.Args)
 		return argfilter.Match(f.Args, args), err
-	})
+	}
+	if part == "" && len(f.Args) == 0 {
+		keep = nil
+	}
+	looking, stop := withTimeout(x.Context(), lookFor)
+	defer stop()
+	return argfilter.List(x.Context(), x.b.q, in, o, keep, func() bool { return x.open || looking.Err() != nil })
 }
 
 // withArgs is a job, and the beginning of its args as the role may see them.
@@ -281,10 +342,8 @@ type withArgs struct {
 }
 
 const (
-	// mostArgs is how many letters of args a row shows, and mostRead how many bytes the args may
-	// have: of larger ones it shows only the size.
+	// mostArgs is how many letters of args a row shows. Of large ones it shows only the size.
 	mostArgs = 60
-	mostRead = 16 << 10
 )
 
 // withArgs returns jobs for rows.
@@ -298,7 +357,7 @@ func (x *request) withArgs(all []errand.JobInfo) []withArgs {
 
 // brief returns the beginning of the args of a job, as the role may see them.
 func (x *request) brief(j *errand.JobInfo) string {
-	if n := max(int64(len(j.Args)), j.ArgsBytes); n > mostRead && x.who.Role >= Operator {
+	if n := max(int64(len(j.Args)), j.ArgsBytes); n > argfilter.Large && x.who.Role >= Operator {
 		return size(n)
 	}
 	doc, _, err := x.rawArgs(j.Kind, j.Args)
@@ -322,11 +381,8 @@ func (x *request) brief(j *errand.JobInfo) string {
 func (f jobsFilter) Has(s errand.State) bool { return slices.Contains(f.State, s) }
 
 // ArgBoxes returns what is in the boxes of a form for conditions on args, of which one is empty.
-func (f jobsFilter) ArgBoxes() (all []string) {
-	for _, a := range f.Args {
-		all = append(all, a.String())
-	}
-	return append(all, "")
+func (f jobsFilter) ArgBoxes() []string {
+	return append(slices.Clone(f.Typed), "")
 }
 
 // order is in which order a list has the jobs of a state, see [errand.Queue.Jobs].

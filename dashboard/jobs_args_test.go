@@ -17,7 +17,7 @@ func TestJobs_args(t *testing.T) {
 	defer work(t, q)()
 	later := &errand.JobOptions{Delay: time.Hour}
 	ann, bob := payment{Email: "ann@example.org"}, payment{Email: "bob@example.org", Body: strings.Repeat("long ", 30)}
-	ann.Card.Number, ann.Card.Holder = "4111", "Ann"
+	ann.Card.Number, ann.Card.Holder, ann.Body = "4111", "Ann", `{"password":"hunter2"}`
 	bob.Card.Number, bob.Card.Holder = "4222", "Bob"
 	ids := map[string]string{}
 	for name, args := range map[string]errand.Args{"ann": ann, "bob": bob, "raw": errand.RawArgs{OfKind: "unknown", JSON: []byte(`{"to":"ann","n":1.0,"ok":true}`)}} {
@@ -52,9 +52,49 @@ func TestJobs_args(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"args.=x", "args.a..b=x", "arg=to", "args=to", "arg=" + strings.Repeat("x", 1100)} {
-		if status, _ := get(admin(q), "/jobs?"+path); status != 400 {
+	for _, path := range []string{"args.a..b=x", "args=to", "arg=" + strings.Repeat("x", 1100), "arg=.a%3Dx&queue=default&tag=mine"} {
+		status, text := get(admin(q), "/jobs?"+path)
+		if status != 400 {
 			t.Errorf("%.20s is answered with %d", path, status)
+		}
+		if strings.Contains(path, "mine") && (!strings.Contains(text, "must be a value, or NAME=VALUE") || !strings.Contains(text, `name="arg" value=".a=x"`) || !strings.Contains(text, `name="tag" list="tags" value="mine"`)) {
+			t.Errorf("the form that was typed in is gone: %s", text)
+		}
+	}
+	// Search finds the same as the list does, and no answer tells a right guess of what is hidden from
+	// a wrong one.
+	for text, want := range map[string]map[dashboard.Role]string{
+		"ann@example.org":       {dashboard.Operator: "ann", dashboard.Admin: "ann"},
+		"email=ann@example.org": {dashboard.Operator: "ann", dashboard.Admin: "ann"},
+		"Bob":                   {dashboard.Operator: "bob", dashboard.Admin: "bob"},
+		"4111":                  {dashboard.Admin: "ann"}, "card.number=4111": {dashboard.Admin: "ann"}, `{"password":"hunter2"}`: {dashboard.Admin: "ann"},
+		"hunter2": {}, "ann": {dashboard.Admin: "raw"}, "n=1.0": {dashboard.Admin: "raw"}, "1.0": {dashboard.Admin: "raw"}, "a..b": {}, "4112": {},
+	} {
+		for _, role := range []dashboard.Role{dashboard.Viewer, dashboard.Operator, dashboard.Admin} {
+			h := as(q, role)
+			for _, path := range []string{"/search?q=", "/jobs?arg="} {
+				if role == dashboard.Viewer && path == "/jobs?arg=" {
+					continue
+				}
+				status, page := get(h, path+url.QueryEscape(text))
+				for name, id := range ids {
+					if status != 200 || strings.Contains(page, id) != strings.Contains(want[role], name) {
+						t.Errorf("%v is answered %s%s with %d, with or without the job of %s:\n%s", role, path, text, status, name, page)
+					}
+				}
+				if role != dashboard.Operator || want[role] != "" {
+					continue
+				}
+				_, right := get(h, path+url.QueryEscape(text)+"&format=json")
+				if _, wrong := get(h, path+url.QueryEscape(text+"-")+"&format=json"); right != wrong {
+					t.Errorf("%s%s is answered %s, and a wrong guess %s", path, text, right, wrong)
+				}
+			}
+			if _, page := get(h, "/search?q="+url.QueryEscape(text)); role == dashboard.Viewer && !strings.Contains(page, "It takes the role operator to search in args") ||
+				role == dashboard.Operator && want[role] == "" && !strings.Contains(page, "Values that are hidden from you are not searched.") ||
+				role > dashboard.Viewer && !strings.Contains(page, `<a href="jobs?arg=`+strings.ReplaceAll(url.QueryEscape(text), "+", "%20")) {
+				t.Errorf("%v searches %s: %s", role, text, page)
+			}
 		}
 	}
 	shown := map[dashboard.Role][]string{

@@ -41,6 +41,7 @@ type counting struct {
 	panics  atomic.Bool
 	own     atomic.Bool  // reads are those of the test, and do not count
 	slow    atomic.Int64 // how long Stats and Groups take
+	lists   atomic.Int64 // how long Jobs takes
 	rows    atomic.Int64 // that Jobs has looked at
 
 	mu    sync.Mutex
@@ -105,7 +106,10 @@ func (c *counting) Causes(ctx context.Context, lane storage.Lane, limit int) ([]
 }
 
 func (c *counting) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
-	page, err := read(c, "jobs", func() (storage.Page, error) { return c.memory.Jobs(ctx, f, after, limit) })
+	page, err := read(c, "jobs", func() (storage.Page, error) {
+		time.Sleep(time.Duration(c.lists.Load()))
+		return c.memory.Jobs(ctx, f, after, limit)
+	})
 	c.rows.Add(int64(page.Looked))
 	return page, err
 }

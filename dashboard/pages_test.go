@@ -177,7 +177,7 @@ func TestPages_content(t *testing.T) {
 		"/lanes?search=long":                            {"1 row, one for each kind in a queue: the worst first", "more"},
 		"/lanes?search=nowhere":                         {"No queue and no kind has"},
 		"/jobs?queue=more&error=script":                 {"state retry", "retry 2", "the other side was away", "data-wait"},
-		"/jobs?state=ready&queue=more&kind=long":        {"No job matches."},
+		"/jobs?state=ready&queue=more&kind=long":        {"No ready job matches."},
 		"/jobs?created_from=2020-01-01T00:00":           {`value="2020-01-01T00:00"`, "data-wait"},
 		"/jobs?ended_before=2020-01-01":                 {"No job matches.", "deleted after a time"},
 		"/job/" + made.long.String():                    {"It runs", "1 of 3", "<progress", "[hidden]"},

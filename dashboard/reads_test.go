@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
@@ -201,25 +203,59 @@ func TestJob_gone(t *testing.T) {
 	}
 }
 
-// A list that looks at many jobs says how many it has looked at, and goes on there.
+// A list goes on looking for a second, in reads of a bounded size, and says how far it is over all its
+// pages. So does a search. What took long is not read again while the page is open.
 func TestJobs_partial(t *testing.T) {
-	q := open(t)
-	jobs := make([]errand.NewJob, 2100)
-	for i := range jobs {
-		jobs[i].Args = mail{"a"}
-	}
-	if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
-		t.Fatal(err)
-	}
-	for role, looked := range map[dashboard.Role]string{dashboard.Viewer: "2,040", dashboard.Admin: "2,000"} {
-		h := as(q, role)
-		_, text := get(h, "/jobs?error=none")
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, _ http.Handler) {
+		jobs := make([]errand.NewJob, 5100)
+		for i := range jobs {
+			jobs[i] = errand.NewJob{Args: mail{fmt.Sprintf("u%d@example.com", i)}, Options: &errand.JobOptions{Delay: time.Hour}}
+		}
+		for part := range slices.Chunk(jobs, 1000) {
+			if _, err := q.EnqueueMany(t.Context(), part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store.lists.Store(int64(70 * time.Millisecond)) // so 15 of them take a second
+		h := as(q, dashboard.Admin)
+		says := func(path string, all ...string) (text string) {
+			t.Helper()
+			store.taken()
+			store.rows.Store(0)
+			_, text = get(h, path)
+			if n, rows := store.taken()["jobs"], store.rows.Load(); n > 16 || rows > 3000 {
+				t.Errorf("%s: %d reads, %d jobs looked at", path, n, rows)
+			}
+			for _, s := range all {
+				if !strings.Contains(text, s) {
+					t.Errorf("%s is without %s: %s", path, s, text)
+				}
+			}
+			return text
+		}
+		const far = "3,000 of about 5,100 jobs were looked at so far."
+		text := says("/jobs?state=scheduled&arg=none", far, "None of them matches.")
+		if strings.Contains(text, `data-page="jobs"`) {
+			t.Error("the page is read again while it is open")
+		}
+		if store.taken(); part(h, "/jobs?state=scheduled&arg=none", "").Code != 200 || store.taken()["jobs"] > 10 {
+			t.Error("an open page looks at more than the least")
+		}
 		next := toNext.FindStringSubmatch(text)
-		if next == nil || !strings.Contains(text, "This choice is slow to search: "+looked+" jobs were looked at for this page.") || !strings.Contains(text, "None of those looked at matches.") {
+		if next == nil {
 			t.Fatal(text)
 		}
-		if _, text = get(h, "/jobs"+html.UnescapeString(next[1])); !strings.Contains(text, "There are no more.") || toNext.MatchString(text) {
+		if text = says("/jobs"+html.UnescapeString(next[1]), "All 5,100 jobs that could match were looked at.", "No scheduled job matches."); toNext.MatchString(text) {
 			t.Error(text)
 		}
-	}
+		for _, arg := range []string{"u5099@example.com", "To=u5099@example.com"} {
+			text = says("/search?q="+arg, far, "as far as they were looked at")
+			next = regexp.MustCompile(`href="jobs([^"]*)">Go on<`).FindStringSubmatch(text)
+			if next == nil {
+				t.Fatal(text)
+			}
+			says("/jobs"+html.UnescapeString(next[1]), "All 5,100 jobs that could match were looked at.", "u5099@example.com&#34;}</code>")
+			says("/search?q="+strings.Replace(arg, "5099", "17", 1), far, "scheduled mail in default")
+		}
+	})
 }

@@ -2,11 +2,13 @@ package dashboard
 
 import (
 	"errors"
+	"html/template"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/argfilter"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/webhook"
 )
@@ -24,6 +26,10 @@ type searchData struct {
 	Text string
 	Hits []hit
 	More []string // what has more than is shown
+	// Arg is the condition on args that the text is, empty if it is none or who asks may see no args.
+	Arg  string
+	Jobs *sought      // how far jobs with it were looked for; nil: not at all, as a name has the text
+	Rest template.URL // the list of jobs, where that goes on; empty: at its beginning
 }
 
 const (
@@ -46,7 +52,16 @@ func search(x *request) (*content, error) {
 			return nil, err
 		}
 	}
-	return &content{title: "Search", data: d, json: map[string]any{"hits": append([]hit{}, d.Hits...), "more": d.More}}, nil
+	if err := findArgs(x, d); err != nil {
+		return nil, err
+	}
+	c := &content{title: "Search", data: d}
+	out := map[string]any{"hits": append([]hit{}, d.Hits...), "more": d.More}
+	if d.Jobs != nil {
+		c.still, out["looked"], out["partial"] = true, d.Jobs.Looked, !d.Jobs.Over
+	}
+	c.json = out
+	return c, nil
 }
 
 // add adds hits up to mostHits of a kind of thing.
@@ -87,10 +102,48 @@ func findJobs(x *request, d *searchData) error {
 	for i := range page.Jobs {
 		j := &page.Jobs[i]
 		if id := j.ID.String(); strings.HasPrefix(id, begin) || strings.HasPrefix(strings.ReplaceAll(id, "-", ""), digits) {
-			d.add("job", id, string(j.State)+" "+j.Kind+" in "+j.Queue, "job/"+id)
+			d.addJob(j)
 		}
 	}
 	return err
+}
+
+// findArgs finds jobs by a value in their args, as the list of jobs does, if nothing has a name with
+// the text. What is no condition is a value.
+func findArgs(x *request, d *searchData) error {
+	if x.who.Role < Operator {
+		return nil
+	}
+	arg, err := argfilter.Parse(d.Text)
+	if err != nil {
+		if arg, err = argfilter.Parse("=" + d.Text); err != nil { // too long
+			return nil
+		}
+	}
+	if d.Arg = arg.String(); len(d.Hits) > 0 {
+		return nil
+	}
+	page, err := x.matching(jobsFilter{Args: []argfilter.Arg{arg}}, errand.JobFilter{}, "")
+	if err != nil {
+		return err
+	}
+	l, err := x.look()
+	if err != nil {
+		return err
+	}
+	s := soughtBy(&errand.JobFilter{}, l, &page, nil)
+	if d.Jobs = &s; !s.Over && s.Found <= mostHits {
+		d.Rest = query("arg", d.Arg, "after", page.Next) + s.On
+	}
+	for i := range page.Jobs {
+		d.addJob(&page.Jobs[i])
+	}
+	return nil
+}
+
+func (d *searchData) addJob(j *errand.JobInfo) {
+	id := j.ID.String()
+	d.add("job", id, string(j.State)+" "+j.Kind+" in "+j.Queue, "job/"+id)
 }
 
 func findLanes(x *request, d *searchData) error {

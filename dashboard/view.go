@@ -47,6 +47,7 @@ type content struct {
 	to    string // the page that is to be shown instead, seen from the front
 	// status is that of the answer; 0: 200.
 	status int
+	still  bool // it is not asked for again, as pages are that are open
 }
 
 // pages are all pages by name. They are set up by init, as they refer to each other.
@@ -57,7 +58,7 @@ func init() {
 		{name: "", title: "Overview", read: front, takes: []string{"span"}},
 		{name: "lanes", title: "Queues", read: lanes, takes: []string{"search", "page"}},
 		{name: "lane", title: "Queue", in: "lanes", read: lane, takes: []string{"queue", "kind"}},
-		{name: "jobs", title: "Jobs", read: jobs, takes: append([]string{"after"}, filterNames...)},
+		{name: "jobs", title: "Jobs", read: jobs, takes: append(append([]string{"after"}, filterNames...), "looked", "found")},
 		{name: "job", title: "Job", in: "jobs", read: job},
 		{name: "dead", title: "Dead letters", read: causes, takes: []string{"queue", "kind"}},
 		{name: "groups", title: "Groups", read: groups, takes: []string{"queue", "waiting", "after"}},
@@ -305,6 +306,7 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 // frame returns what the frame of a page shows.
 func (x *request) frame(c *content) *layout {
 	f := x.layout(cmp.Or(c.title, x.page.title), c.data)
+	f.Live = f.Live && !c.still
 	if x.seen == nil {
 		f.shows(x.around())
 	}

@@ -48,7 +48,7 @@ func deadListCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.show(list, func(p *printer) { t.printJobs(p, &list) })
+			return t.show(list, func(p *printer) { t.printJobs(p, &list, 0) })
 		},
 	}
 	f.add(cmd, queue.Dead)

@@ -14,8 +14,8 @@ func stateCell(s queue.State) cell {
 	return c
 }
 
-// printJobs writes a page of jobs as a table.
-func (t *tool) printJobs(p *printer, page *queue.JobPage) {
+// printJobs writes a page of jobs as a table. about is how many jobs there are to look at; zero: not known.
+func (t *tool) printJobs(p *printer, page *queue.JobPage, about int64) {
 	if len(page.Jobs) == 0 {
 		p.printf("no jobs\n")
 	} else {
@@ -35,7 +35,10 @@ func (t *tool) printJobs(p *printer, page *queue.JobPage) {
 		}
 		list.print(p, t.out)
 	}
-	if page.Partial {
+	switch looked := int64(page.Looked); {
+	case page.Partial && about > looked:
+		p.printf("%d of about %d jobs looked at, as no index serves this choice\n", looked, about)
+	case page.Partial:
 		p.printf("%s looked at, as no index serves this choice\n", jobsText(page.Looked))
 	}
 	if page.Next != "" {

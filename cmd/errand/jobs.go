@@ -31,8 +31,8 @@ func jobListCommand(t *tool) *cobra.Command {
 		Short: "List jobs",
 		Long: `List the jobs that the flags choose, live, finished and dead. Some choices are quick
 however many jobs there are: states, groups, tags, when jobs were enqueued, are due or
-died, and queue and kind of ready jobs. For others 2,000 jobs are looked at for a page,
-and the list says so.`,
+died, and queue and kind of ready jobs. For others jobs are looked at one by one, for
+about a second for a page, and the list says how many were.`,
 		Example: `  errand jobs ls jobs.db --state ready --kind send
   errand jobs ls jobs.db --queue edits --group "document 17"
   errand jobs ls jobs.db --kind send --arg to=ada@example.org
@@ -44,18 +44,23 @@ and the list says so.`,
 				return err
 			}
 			var list queue.JobPage
+			var about int64
 			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
-				list, err = jobsWith(cmd.Context(), q, filter, page.o, conditions)
+				if list, err = jobsWith(cmd.Context(), q, filter, page.o, conditions); err != nil || !list.Partial || page.o.After != "" {
+					return err
+				}
+				lanes, err := q.Totals(cmd.Context())
+				about, _ = argfilter.About(&filter, lanes)
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			return t.show(list, func(p *printer) { t.printJobs(p, &list) })
+			return t.show(list, func(p *printer) { t.printJobs(p, &list, about) })
 		},
 	}
 	f.add(cmd, queue.Scheduled, queue.Ready, queue.Blocked, queue.Running, queue.Done, queue.Cancelled, queue.Expired, queue.Dead)
-	cmd.Flags().Func("arg", "only with this value in the args, as `NAME=VALUE`; NAME may be a path such as address.city (repeatable: all must hold)", func(s string) error {
+	cmd.Flags().Func("arg", "only with this value in the args, as `NAME=VALUE`; NAME may be a path such as address.city; VALUE alone is in any field (repeatable: all must hold)", func(s string) error {
 		a, err := argfilter.Parse(s)
 		conditions = append(conditions, a)
 		return err
@@ -68,16 +73,18 @@ and the list says so.`,
 // jobsWith returns a page of the jobs that match and whose args meet all conditions. The jobs come
 // without args, as they do in any list.
 func jobsWith(ctx context.Context, q *queue.Queue, filter queue.JobFilter, o queue.ListOptions, all []argfilter.Arg) (queue.JobPage, error) {
+	looking, stop := context.WithTimeout(ctx, argfilter.LookFor)
+	defer stop()
+	enough := func() bool { return looking.Err() != nil }
 	if len(all) == 0 {
-		return q.Jobs(ctx, filter, &o)
+		return argfilter.List(ctx, q, filter, o, nil, enough)
 	}
 	o.Args = true
-	return argfilter.List(ctx, o, func(ctx context.Context, o *queue.ListOptions) (queue.JobPage, error) { return q.Jobs(ctx, filter, o) },
-		func(j *queue.JobInfo) (bool, error) {
-			is := argfilter.Match(all, j.Args)
-			j.Args = nil
-			return is, nil
-		})
+	page, err := argfilter.List(ctx, q, filter, o, func(j *queue.JobInfo) (bool, error) { return argfilter.Match(all, j.Args), nil }, enough)
+	for i := range page.Jobs {
+		page.Jobs[i].Args, page.Jobs[i].ArgsBytes = nil, 0
+	}
+	return page, err
 }
 
 func jobShowCommand(t *tool) *cobra.Command {

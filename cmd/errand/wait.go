@@ -189,7 +189,7 @@ func (w *waiting) page() queue.JobPage {
 func (w *waiting) print(t *tool) func(p *printer) {
 	return func(p *printer) {
 		if page := w.page(); len(page.Jobs) > 0 {
-			t.printJobs(p, &page)
+			t.printJobs(p, &page, 0)
 		}
 		p.printIDs("not there", w.gone)
 	}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
@@ -18,7 +19,8 @@ func TestTasks(t *testing.T) {
 	s := newShop(t)
 	s.fill()
 	s.die(1000)
-	root := s.dashboard(dashboard.Operator)
+	s.add("mail", of("letter", order{Note: "u24979@example.com"}), &errand.JobOptions{Queue: "bills", Delay: time.Hour})
+	root, admin := s.dashboard(dashboard.Operator), s.dashboard(dashboard.Admin)
 	for _, task := range []struct {
 		name string
 		do   func(b *tab)
@@ -36,6 +38,13 @@ func TestTasks(t *testing.T) {
 				b.follow("the job", link(last(s.jobs["blocked"])))
 			}
 			b.says("Why it does not run", s.jobs["dead"].String())
+		}},
+		{"which job is the mail to this address", func(b *tab) {
+			b.open(admin) // an operator does not see the values of raw args
+			js[string](b, `document.querySelector("input[type=search]").value = "u24979@example.com"`)
+			b.follow("the search", button("Search"))
+			b.follow("the job", link(s.jobs["mail"].String()))
+			b.says("u24979@example.com", "Why it does not run")
 		}},
 		{"what kills most", func(b *tab) {
 			b.says("What kills most", "1,000", "bills · letter", "the address is too long")
