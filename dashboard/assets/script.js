@@ -262,7 +262,7 @@
       const now = parts(doc).find((p) => p.dataset.live === old.dataset.live);
       if (now && old.innerHTML !== now.innerHTML) patch(old, now);
     });
-    document.title = doc.title;
+    if (doc.title) document.title = doc.title; // an answer with the nav alone has none
     dress();
     if (focused && focused !== body && !focused.isConnected) (region && region.isConnected ? region : document.getElementById("main")).focus();
   }

@@ -16,9 +16,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
 )
@@ -248,13 +250,24 @@ func OpenDB(path string, pragmas ...string) (*sql.DB, error) {
 	return db, nil
 }
 
+// readsOnly is the pragma of a connection that only reads.
+var readsOnly = regexp.MustCompile(`(?i)^query_only\((1|on|true|yes)\)$`)
+
 // dsnParameter is the first parameter of a DSN.
 var dsnParameter = regexp.MustCompile(`\?\w+=`)
 
 // checkPragmas returns an error for a pragma that SQLite does not have, and so ignores.
 func checkPragmas(ctx context.Context, db *sql.DB, pragmas []string) error {
-	if err := db.PingContext(ctx); err != nil {
-		return err
+	// SQLite does not wait while two connections switch the mode of a new file.
+	for began := time.Now(); ; {
+		err := db.PingContext(ctx)
+		if err == nil {
+			break
+		}
+		if !isCode(err, lib.SQLITE_BUSY) || time.Since(began) > 5*time.Second {
+			return err
+		}
+		time.Sleep(time.Millisecond)
 	}
 	for _, p := range pragmas {
 		name := onePragma.FindStringSubmatch(p)[1]
@@ -310,7 +323,7 @@ func openPoolIf(path string, n int, o Options, pragmas []string, look func() err
 func connectorTo(path string, pragmas []string, q url.Values) sqldriver.Connector {
 	q.Set("mode", "rw")
 	q.Set("_txlock", "immediate")
-	if slices.Contains(pragmas, "query_only(1)") {
+	if slices.ContainsFunc(pragmas, readsOnly.MatchString) {
 		q.Set("_txlock", "deferred")
 	}
 	q["_pragma"] = pragmas

@@ -353,6 +353,24 @@ func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
 	return s.submit(ctx, &request{ends: true, run: func(t *tx) error { return fn(&ruleRows{tx: t}) }})
 }
 
+// Registering has the Store be as it is when the row of its instance is committed, but its number is
+// not set yet, until restore is called.
+func (s *Store) Registering() (restore func()) {
+	id := s.self.number()
+	s.self.coming.Store(id)
+	s.self.id.Store(0)
+	return func() {
+		s.self.id.Store(id)
+		s.self.coming.Store(0)
+	}
+}
+
+// LookAnew has the next call look for the files and for other libraries.
+func (s *Store) LookAnew() {
+	s.watch.libraries.Store(0)
+	s.watch.looked.Store(never)
+}
+
 // LookNow has the Store look for its files, however short the last look is ago.
 func (s *Store) LookNow() { _ = s.lookNow() }
 

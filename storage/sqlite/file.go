@@ -327,7 +327,8 @@ func checkLibraries(path string) error {
 }
 
 // checkLibraries is the function of this name, which looks at all open files of the process: where
-// these are many it is called so seldom that it takes a thousandth of a processor.
+// these are many it is called so seldom that it takes a thousandth of a processor, but each
+// ten seconds at least: a look takes long too if the processors are busy.
 func (s *Store) checkLibraries() error {
 	began := int64(time.Since(s.watch.began))
 	if began < s.watch.libraries.Load() {
@@ -335,7 +336,7 @@ func (s *Store) checkLibraries() error {
 	}
 	err := checkLibraries(s.path)
 	took := int64(time.Since(s.watch.began)) - began
-	s.watch.libraries.Store(began + 1000*took)
+	s.watch.libraries.Store(began + min(1000*took, int64(10*time.Second)))
 	return err
 }
 

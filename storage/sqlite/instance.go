@@ -36,7 +36,8 @@ AND NOT EXISTS (SELECT 1 FROM main.errand_job WHERE state = 3 AND instance = ?1)
 // the pulses instead; see Pulse. Notes are not synced: they are to outlive the
 // process, not the machine.
 type instance struct {
-	id atomic.Int64 // 0 until registered
+	id     atomic.Int64 // 0 until registered
+	coming atomic.Int64 // the number with which it is being registered, which others may see before id is set
 
 	mu     sync.Mutex
 	file   *os.File
@@ -124,6 +125,8 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 			return 0, err
 		}
 	}
+	in.coming.Store(id)
+	t.undo = append(t.undo, func() { in.coming.Store(0) })
 	if _, err := t.exec(sqlAddInstance, id, name, host.BootID(), lease.Microseconds(), time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
@@ -138,6 +141,7 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 			t.store.opts.Logger.Error("errand: what the process knows of its running handlers is lost if it dies", "error", err)
 		}
 		in.id.Store(id)
+		in.coming.Store(0)
 	}, t.store.showAnew)
 	return id, nil
 }

@@ -123,10 +123,11 @@ func (s *Store) Published(ctx context.Context) (out []storage.Published, err err
 	if err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlPeers) }); err != nil {
 		return nil, err
 	}
-	self, boot, registered := s.self.number(), host.BootID(), false
+	coming, boot, registered := s.self.coming.Load(), host.BootID(), false
+	self := s.self.number() // after coming, which is reset once the number is known
 	for _, r := range rows {
 		switch {
-		case r.Instance == self:
+		case r.Instance == self || r.Instance == coming:
 			registered = true
 			out = append(out, storage.Published{Instance: r.Name, Doc: s.self.shown.copy(), Running: s.self.running()})
 		case r.Boot != boot: // it is gone, or was closed

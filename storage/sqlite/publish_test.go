@@ -77,6 +77,11 @@ func TestPublish_WhileItIsRegistered(t *testing.T) {
 	if got := shown(t, s); len(got) != 1 || got[0] != "one" {
 		t.Errorf("with its row it shows %q", got)
 	}
+	restore := s.Registering()
+	if got := shown(t, s); len(got) != 1 || got[0] != "one" {
+		t.Errorf("with its row, and without its number, it shows %q", got)
+	}
+	restore()
 }
 
 // The file with the document goes with the instance: with its Close, also while a
