@@ -108,17 +108,24 @@ func findJobs(x *request, d *searchData) error {
 	return err
 }
 
+// argOf returns the value of args that a text looks for, unless it is too long for one.
+func argOf(text string) (arg argfilter.Arg, ok bool) {
+	arg, err := argfilter.Parse(text)
+	if err != nil {
+		arg, err = argfilter.Parse("=" + text)
+	}
+	return arg, err == nil
+}
+
 // findArgs finds jobs by a value in their args, as the list of jobs does, if nothing has a name with
 // the text. What is no condition is a value.
 func findArgs(x *request, d *searchData) error {
 	if x.who.Role < Operator {
 		return nil
 	}
-	arg, err := argfilter.Parse(d.Text)
-	if err != nil {
-		if arg, err = argfilter.Parse("=" + d.Text); err != nil { // too long
-			return nil
-		}
+	arg, ok := argOf(d.Text)
+	if !ok {
+		return nil
 	}
 	if d.Arg = arg.String(); len(d.Hits) > 0 {
 		return nil

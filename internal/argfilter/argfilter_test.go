@@ -80,7 +80,7 @@ func (q *numbers) Jobs(_ context.Context, _ errand.JobFilter, o *errand.ListOpti
 		}
 	}
 	for ; from < q.n && len(page.Jobs) < o.Limit; from++ {
-		j, _ := q.Job(nil, errand.ID{14: byte(from >> 8), 15: byte(from)})
+		j, _ := q.Job(context.Background(), errand.ID{14: byte(from >> 8), 15: byte(from)})
 		if o.MaxArgs > 0 && from%100 == 0 {
 			j.Args, j.ArgsBytes = nil, int64(o.MaxArgs)+1
 		}
