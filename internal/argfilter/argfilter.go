@@ -139,7 +139,7 @@ func List(ctx context.Context, q Queue, f errand.JobFilter, o errand.ListOptions
 			return page, err
 		}
 		page.Jobs = append(page.Jobs, kept...)
-		if some.Next != "" && !some.Partial {
+		if some.Next != "" && !some.Partial && len(page.Jobs) < limit {
 			some.Looked-- // the next one, which the next step looks at too
 		}
 		page.Looked, page.Next = page.Looked+max(some.Looked, len(some.Jobs)), some.Next
