@@ -54,7 +54,7 @@ func job(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := x.b.q.Job(x.Context(), id)
+	info, why, gone, err := x.jobAndWhy(id)
 	if errors.Is(err, errand.ErrNotFound) {
 		return nil, x.noJob(id)
 	}
@@ -67,10 +67,7 @@ func job(x *request) (*content, error) {
 	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {
 		return nil, err
 	}
-	d.Why, err = x.b.q.Why(x.Context(), id)
-	if d.Gone = errors.Is(err, errand.ErrNotFound); err != nil && !d.Gone {
-		return nil, err
-	}
+	d.Why, d.Gone = why, gone
 	d.Place = placeOf(&d.Why)
 	if err := x.setBehind(d); err != nil {
 		return nil, err
@@ -122,6 +119,24 @@ func job(x *request) (*content, error) {
 		out["message"] = d.Message
 	}
 	return &content{title: "Job " + id.String(), data: d, json: joined{Of: shown, More: out}}, nil
+}
+
+// jobAndWhy reads a job, and why it does not run; gone says that it was deleted between the two. A job
+// that has changed between the two is read once more.
+func (x *request) jobAndWhy(id errand.ID) (info errand.JobInfo, why errand.Why, gone bool, err error) {
+	for range 2 {
+		if info, err = x.b.q.Job(x.Context(), id); err != nil {
+			return info, why, false, err
+		}
+		why, err = x.b.q.Why(x.Context(), id)
+		if gone = errors.Is(err, errand.ErrNotFound); gone {
+			return info, why, true, nil
+		}
+		if err != nil || why.State == info.State {
+			break
+		}
+	}
+	return info, why, false, err
 }
 
 // mostNext is how many of the jobs are shown that wait behind a dead one.

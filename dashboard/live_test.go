@@ -39,10 +39,11 @@ type counting struct {
 	version atomic.Int64
 	failing atomic.Bool
 	panics  atomic.Bool
-	own     atomic.Bool  // reads are those of the test, and do not count
-	slow    atomic.Int64 // how long Stats and Groups take
-	lists   atomic.Int64 // how long Jobs takes
-	rows    atomic.Int64 // that Jobs has looked at
+	own     atomic.Bool            // reads are those of the test, and do not count
+	slow    atomic.Int64           // how long Stats and Groups take
+	lists   atomic.Int64           // how long Jobs takes
+	rows    atomic.Int64           // that Jobs has looked at
+	then    atomic.Pointer[func()] // what comes after the next read of a job
 
 	mu    sync.Mutex
 	reads map[string]int
@@ -115,7 +116,13 @@ func (c *counting) Jobs(ctx context.Context, f storage.Filter, after string, lim
 }
 
 func (c *counting) Job(ctx context.Context, id storage.ID) (storage.Record, error) {
-	return read(c, "job", func() (storage.Record, error) { return c.memory.Job(ctx, id) })
+	return read(c, "job", func() (storage.Record, error) {
+		r, err := c.memory.Job(ctx, id)
+		if then := c.then.Swap(nil); then != nil {
+			(*then)()
+		}
+		return r, err
+	})
 }
 
 func (c *counting) Settings(ctx context.Context) ([]storage.LaneSettings, error) {
@@ -477,6 +484,23 @@ func TestLive_moments(t *testing.T) {
 		time.Sleep(43 * time.Second)
 		if front.shows(`data-key="held default `) || job.shows("held") {
 			t.Errorf("once the hold has ended: %s %s", front.text, job.text)
+		}
+	})
+}
+
+// The page of a job that ends while it is read says one thing of it.
+func TestLive_ends(t *testing.T) {
+	bubble(t, func(t *testing.T, store *counting, q *errand.Queue, h http.Handler) {
+		id := store.commit(t, q)
+		ends := func() {
+			if _, err := q.Cancel(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		}
+		store.then.Store(&ends)
+		_, page := get(h, "/job/"+id.String())
+		if text := plain(page); !strings.Contains(text, "cancelled") || strings.Contains(text, "Why it does not run") {
+			t.Error(text)
 		}
 	})
 }
