@@ -130,10 +130,11 @@ func newSite(t *testing.T) *site {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &site{T: t, ctx: ctx, bin: dir, data: filepath.Join(dir, "data"), replica: filepath.Join(dir, "replica")}
-	if err := s.build("", "github.com/benbjohnson/litestream/cmd/litestream"); err != nil {
-		t.Skip("Litestream cannot be had: ", err)
+	const litestream = "github.com/benbjohnson/litestream/cmd/litestream"
+	if out, err := exec.CommandContext(ctx, "go", "list", "-deps", litestream).CombinedOutput(); err != nil {
+		t.Skipf("Litestream cannot be had: %v: %s", err, strings.TrimSpace(string(out)))
 	}
-	if err := errors.Join(s.build(filepath.Join("..", ".."), "./cmd/errand"), os.Mkdir(s.data, 0o700)); err != nil {
+	if err := errors.Join(s.build("", litestream), s.build(filepath.Join("..", ".."), "./cmd/errand"), os.Mkdir(s.data, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -150,7 +151,7 @@ func (s *site) build(dir, pkg string) error {
 
 func (s *site) path() string { return filepath.Join(s.data, "jobs.db") }
 
-// env gives litestream.yml its folders.
+// env returns the environment of commands, with the folders that litestream.yml names.
 func (s *site) env() []string {
 	return append(os.Environ(), "DATA="+s.data, "REPLICA=file://"+s.replica)
 }

@@ -143,7 +143,7 @@ func (w *worker) wait(what string, done func() bool) {
 	}
 }
 
-// say gives the worker a line to obey.
+// say writes a line to the worker, which does what the line says.
 func (w *worker) say(line string) {
 	if _, err := fmt.Fprintln(w.in, line); err != nil {
 		w.t.Fatal(err)

@@ -55,8 +55,8 @@ func TestPolicy_Haste(t *testing.T) {
 	}
 }
 
-// older gives a queue rows as older builds wrote them, below all checks: retries that are said to be
-// made at once are so without being said.
+// older changes rows of a queue to what older builds wrote, below all checks: NoDelayRetries, which says
+// that retries have no delay, is taken out of policies.
 func older(t *testing.T, q *errand.Queue, path string, rows int64) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path)

@@ -214,8 +214,8 @@ var onePragma = regexp.MustCompile(`^([A-Za-z_]+)\([A-Za-z0-9_-]+\)$`)
 //   - OFD locks are on where there are any, unless the process has used a database before.
 //
 // pragmas are run on each connection too, for example "foreign_keys(1)" or "cache_size(-20000)".
-// One with the name of a pragma above replaces it. Without pragmas the others have the values
-// that SQLite gives them: foreign keys are not enforced.
+// One with the name of a pragma above replaces it. All other pragmas have
+// SQLite's own defaults: for example, foreign keys are not enforced.
 //
 // path must be the plain name of a file. OpenDB returns [storage.ErrUnsupportedDB] for a
 // database in memory, for a URI, and for a path with parameters of a DSN. It returns an error
