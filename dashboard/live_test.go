@@ -522,8 +522,8 @@ func TestLive_rows(t *testing.T) {
 			store.commit(t, q)
 			time.Sleep(time.Second)
 		}
-		const ofLook = 4
-		if reads := store.taken(); reads["workers"] > 60 || reads["workers"] < 30 || reads["job"] < 3*reads["workers"] || sum(reads)-ofLook*reads["stats"] > 4*120 {
+		const ofLook = 4 // the look that the nav of all pages shows reads each of these once
+		if reads := store.taken(); reads["workers"] > 50 || reads["workers"] < 30 || reads["job"] < 3*reads["workers"] || sum(reads)-ofLook*reads["stats"] > 4*120 {
 			t.Errorf("reads while others changed: %v", reads)
 		}
 		time.Sleep(time.Minute)

@@ -137,16 +137,16 @@ func (s *looks) current(v int64, as time.Time) *look {
 	return s.last.now(s.q)
 }
 
-// forNav returns a look for the nav, which may be older than the newest one if nothing in the nav is.
-// It waits for one no longer than navWait; nil: there is none.
-func (s *looks) forNav(ctx context.Context, v int64, as time.Time) *look {
+// forNav returns a look for the nav, which may be older than the newest one if nothing in the nav is, and
+// for a page that is open already by up to blindEach. It waits for one no longer than navWait; nil: there is none.
+func (s *looks) forNav(ctx context.Context, v int64, as time.Time, open bool) *look {
 	if l := s.current(v, as); l != nil {
 		return l
 	}
 	s.mu.Lock()
 	l, fault := s.last, s.fault
 	s.mu.Unlock()
-	if l != nil && fault == nil && (l.known && l.version == v || !l.known && time.Since(l.read) < blindEach) && !isPast(l.navUntil) {
+	if l != nil && fault == nil && (l.known && l.version == v || (open || !l.known) && time.Since(l.read) < blindEach) && !isPast(l.navUntil) {
 		return l.now(s.q)
 	}
 	ctx, stop := context.WithTimeout(ctx, navWait)

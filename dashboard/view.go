@@ -316,7 +316,7 @@ func (x *request) frame(c *content) *layout {
 // around returns the look that the nav shows, on pages that show none too; nil: there is none yet.
 func (x *request) around() *look {
 	if x.nav == nil {
-		x.nav = x.b.looks.forNav(x.Context(), x.version, x.as)
+		x.nav = x.b.looks.forNav(x.Context(), x.version, x.as, x.asks())
 	}
 	return x.nav
 }
