@@ -102,6 +102,19 @@ It also frees keys held only by a UniqueFor that has passed`, func(f *fixture) {
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), []storage.ID{id})
 	}},
 
+	{"conflict_for_over", `It is ready then if it was due when it was inserted or changed last, else scheduled.`, func(f *fixture) {
+		for _, late := range []time.Duration{0, time.Second} {
+			l := f.run(f.s, uniqueFor(time.Minute))
+			f.later(time.Minute + late)
+			id := f.add(newJob(on(storage.Replace), dueAt(f.now.Add(-time.Hour))))[0]
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+			if r := f.record(id); r.State != storage.Ready || !r.DueAt.Equal(f.now.Add(-time.Hour)) {
+				f.Errorf("behind a time that is over the job is %s, due at %v; want ready, %v", r.State, r.DueAt, f.now.Add(-time.Hour))
+			}
+			f.cancel(id)
+		}
+	}},
+
 	{"conflict_for_follower", `It also frees keys held only by a UniqueFor that has passed
 The time returned allows for the next of these too.`, func(f *fixture) {
 		for _, long := range []time.Duration{0, time.Minute} {

@@ -225,6 +225,9 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 		if e, earliest, decided = m.conflict(now, &n, m.waiting(created, n.Unique, n.Conflict)); decided {
 			return e, nil
 		}
+		if !earliest.After(created) { // the time is over
+			earliest = time.Time{}
+		}
 		_, follows = m.holder(created, n.Unique)
 		follows = follows && m.find(m.unique[n.Unique]) != nil && m.find(m.unique[n.Unique]).live()
 		if n.Conflict.Mode == storage.Debounce {

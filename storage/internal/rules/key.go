@@ -175,7 +175,7 @@ func (k *Key) claim(now time.Time, j *storage.NewJob, is Keeper, due int64) (c C
 			return c
 		default:
 			c.Verdict = k.conflict(j)
-			if c.Verdict >= Follow && k.Holder.Until > due {
+			if c.Verdict >= Follow && k.Holder.Until > max(due, at) {
 				c.Due, due = k.Holder.Until, k.Holder.Until
 			}
 		}
