@@ -88,7 +88,10 @@ func (sc *scopes) join(r *row) error {
 	}
 	g.Rule = sc.rule(r.group)
 	as := g.Group // Note counts the new member
-	role, others := as.Join(states[r.state])
+	role, others, pass := as.Join(states[r.state])
+	if pass {
+		sc.passDead(g)
+	}
 	if r.role = role; role == rules.Waits {
 		r.block()
 	}
@@ -97,6 +100,13 @@ func (sc *scopes) join(r *row) error {
 		return sc.settle(r.group)
 	}
 	return nil
+}
+
+// passDead has the dead members of a group block nobody any more.
+func (sc *scopes) passDead(g *groupRows) {
+	sc.changed, sc.pass = true, append(sc.pass, g.Name)
+	g.Dead = false
+	g.Members = slices.DeleteFunc(g.Members, func(m rules.Member) bool { return m.Role == rules.Blocks })
 }
 
 // note takes note of what a job that is not new has become in its group, and settles that.
@@ -153,10 +163,8 @@ func (sc *scopes) settle(name string) error {
 	g := sc.groups[name]
 	sc.changed = true
 	sc.moved += len(d.Block) + len(d.LetIn)
-	for range d.Pass {
-		sc.pass = append(sc.pass, name)
-		g.Dead = false
-		g.Members = slices.DeleteFunc(g.Members, func(m rules.Member) bool { return m.Role == rules.Blocks })
+	if len(d.Pass) > 0 {
+		sc.passDead(g)
 	}
 	for _, job := range d.Leave {
 		g.Note(rules.Placed, rules.Member{Job: job})

@@ -97,8 +97,14 @@ func (t *tx) join(r *jobRow) (others bool, err error) {
 			return false, err
 		}
 	}
-	if r.option.Role, others = g.Join(stateNames[r.State]); r.option.Role == rules.Waits {
+	var pass bool
+	if r.option.Role, others, pass = g.Join(stateNames[r.State]); r.option.Role == rules.Waits {
 		r.block()
+	}
+	if pass {
+		if _, err := t.exec(sqlPassDead, key); err != nil {
+			return false, err
+		}
 	}
 	if t.groups.known == nil {
 		t.groups.known = map[string]rules.Group{}

@@ -207,6 +207,22 @@ Before that, the settings apply to a group from the next call about one of its m
 		f.changed(ids[3], storage.Edit{DueAt: f.now})
 		f.states("one is changed", ids, "ready ready ready blocked")
 	}},
+
+	{"group_regroup_joined", `Before that, the settings apply to a group from the next call about one of its members on.`, func(f *fixture) {
+		for _, places := range []int64{1, 2} {
+			g := grouped(fmt.Sprint(places))
+			f.bury(storage.ReasonPermanent, "no", g)
+			f.groupLimit(places, storage.PassDead)
+			ids := f.add(newJob(g))
+			f.groupLimit(1, storage.BlockDead)
+			ids = append(ids, f.add(newJob(g))...)
+			f.states("others have come", ids, "ready blocked")
+			f.behindDeadIs()
+			f.cancel(ids[0])
+			f.states("the dead one was passed", ids, "cancelled ready")
+			f.cancel(ids[1])
+		}
+	}},
 }
 
 // diesOfFirst has the first job that can be leased die, which must be id.

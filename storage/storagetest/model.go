@@ -272,7 +272,7 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 		}
 	}
 	m.join(j)
-	if j.State == storage.Blocked && m.hasPlace(j) {
+	if j.State == storage.Blocked && (m.hasPlace(j) || m.passes(j)) {
 		m.regroup(j.Queue, j.Group, false)
 	}
 	return storage.Enqueued{ID: j.ID}, j

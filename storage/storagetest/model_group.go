@@ -69,6 +69,12 @@ func (m *Memory) hasPlace(j *job) bool {
 	return taken < limit
 }
 
+// passes reports whether a dead member of the group of j blocks others that are to pass it.
+func (m *Memory) passes(j *job) bool {
+	_, pass := m.groupRule(j.Queue)
+	return pass && slices.ContainsFunc(m.members(j.Queue, j.Group), func(j *job) bool { return j.blocks })
+}
+
 // findPlaces finds places for members that have become ready and have none.
 func (m *Memory) findPlaces(jobs ...*job) {
 	for _, j := range jobs {

@@ -213,19 +213,23 @@ func (g *Group) leave(d *Delta) {
 
 // Join returns the role of a new member in a state, which has a higher key than all others, and
 // counts it in g. others reports that there is a place for one that waits already, so that the
-// group is to be settled once the new member is there.
-func (g *Group) Join(s storage.State) (role Role, others bool) {
+// group is to be settled once the new member is there. pass reports that dead members have blocked
+// others, and block nobody any more.
+func (g *Group) Join(s storage.State) (role Role, others, pass bool) {
 	if !g.Rule.Needs(s) {
-		return NoRole, false
+		return NoRole, false, false
 	}
-	if g.Dead && !g.Rule.Pass || g.Taken >= g.Rule.Limit {
-		return Waits, false
+	if g.Dead && g.Rule.Pass {
+		g.Dead, pass = false, true
+	}
+	if g.Dead || g.Taken >= g.Rule.Limit {
+		return Waits, false, pass
 	}
 	if len(g.Waiting) > 0 || g.More {
-		return Waits, true
+		return Waits, true, pass
 	}
 	g.Taken++
-	return Placed, false
+	return Placed, false, pass
 }
 
 // Note takes note of what a member of g has become that was was. Without a role it keeps nobody

@@ -199,25 +199,28 @@ func TestGroup_Join(t *testing.T) {
 		state   storage.State
 		want    Role
 		others  bool
+		pass    bool
 	}{
-		{inOrder, "", storage.Ready, Placed, false},
-		{inOrder, "", storage.Scheduled, Placed, false},
-		{inOrder, "s1", storage.Ready, Waits, false},
-		{inOrder, "x1", storage.Ready, Waits, false},
-		{inOrder, "d1", storage.Ready, Waits, false},
-		{passing, "d1", storage.Ready, Placed, false},
-		{passing, "w1", storage.Ready, Waits, true},
-		{several(2), "x1", storage.Ready, Placed, false},
-		{several(2), "x1 x2", storage.Ready, Waits, false},
-		{several(2), "x1 x2", storage.Scheduled, NoRole, false},
-		{several(2), "x1 w2", storage.Ready, Waits, true},
-		{several(2), "x1 x2 w3", storage.Ready, Waits, false},
+		{inOrder, "", storage.Ready, Placed, false, false},
+		{inOrder, "", storage.Scheduled, Placed, false, false},
+		{inOrder, "s1", storage.Ready, Waits, false, false},
+		{inOrder, "x1", storage.Ready, Waits, false, false},
+		{inOrder, "d1", storage.Ready, Waits, false, false},
+		{passing, "d1", storage.Ready, Placed, false, true},
+		{passing, "d1 x2", storage.Ready, Waits, false, true},
+		{passing, "d1 w2", storage.Ready, Waits, true, true},
+		{passing, "w1", storage.Ready, Waits, true, false},
+		{several(2), "x1", storage.Ready, Placed, false, false},
+		{several(2), "x1 x2", storage.Ready, Waits, false, false},
+		{several(2), "x1 x2", storage.Scheduled, NoRole, false, false},
+		{several(2), "x1 w2", storage.Ready, Waits, true, false},
+		{several(2), "x1 x2 w3", storage.Ready, Waits, false, false},
 	} {
 		g := groupOf(t, c.rule, c.members, true)
 		taken := g.Taken
-		role, others := g.Join(c.state)
-		if role != c.want || others != c.others {
-			t.Errorf("%+v, %q, %s: role %d, others %v, want %d, %v", c.rule, c.members, c.state, role, others, c.want, c.others)
+		role, others, pass := g.Join(c.state)
+		if role != c.want || others != c.others || pass != c.pass {
+			t.Errorf("%+v, %q, %s: role %d, others %v, pass %v, want %d, %v, %v", c.rule, c.members, c.state, role, others, pass, c.want, c.others, c.pass)
 		}
 		if role == Placed {
 			taken++
@@ -227,7 +230,7 @@ func TestGroup_Join(t *testing.T) {
 		}
 	}
 	unread := &Group{Rule: several(2), Taken: 1, More: true}
-	if role, others := unread.Join(storage.Ready); role != Waits || !others {
+	if role, others, _ := unread.Join(storage.Ready); role != Waits || !others {
 		t.Errorf("beside members that wait and were not read: role %d, others %v", role, others)
 	}
 }
