@@ -19,7 +19,6 @@ var lacks = []struct{ words, belied string }{
 	{"no other, the next start does", ""},
 	{"no retries", ""},
 	{"no time limit until you set one", ""},
-	{"no handler", ""},
 	{"no call that runs a failed task again", ""},
 	{"cannot be stopped", ""},
 	{"no bundle of workers", `^(Workers|Mux|Bundle)`},
