@@ -126,8 +126,16 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place func(int) string, more func([]storage.NewJob)) (now time.Time, records []storage.NewJob, all afters, err error) {
 	records = make([]storage.NewJob, len(jobs))
 	for i, j := range jobs {
-		n, at := f.n(), place(i)
-		if records[i] = q.newJob(f, at, at, j); at != "" {
+		n := f.n()
+		records[i] = q.newJob(f, "", j)
+		if merges(j.Options) && place(i) != "" {
+			f.field(mergeField, "a function", notMany)
+		}
+		if f.n() == n { // nearly always: a place is made only for faults
+			continue
+		}
+		if at := place(i); at != "" {
+			f.within(n, at)
 			f.ofJob(n, i)
 		}
 	}
@@ -163,26 +171,28 @@ const (
 	notMany    = "must be nil with EnqueueMany"
 )
 
-// newJob checks a job and returns it as the store takes it. place and options go
-// before the names of the fields of the job and of its options in faults.
-func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJob {
+// merges reports whether a job brings a Merge.
+func merges(o *JobOptions) bool {
+	return o != nil && o.Unique != nil && o.Unique.OnConflict.Merge != nil
+}
+
+// newJob checks a job and returns it as the store takes it. options goes before the names of the
+// fields of its options in faults.
+func (q *Queue) newJob(f *faults, options string, j NewJob) storage.NewJob {
 	o := cmp.Or(j.Options, &JobOptions{})
 	r := storage.NewJob{
 		Queue: cmp.Or(o.Queue, defaultQueue), Priority: o.Priority, DueAt: o.DueAt, Delay: o.Delay,
 		Timeout: o.Timeout, StartWithin: o.StartWithin, FinishWithin: o.FinishWithin, OnExpire: o.OnExpire, Group: o.Group,
 	}
 	if isNil(j.Args) {
-		f.field(place+"args", nil, "must not be nil")
+		f.field("args", nil, "must not be nil")
 	} else {
-		r.Kind = f.kind(place, j.Args, &q.types)
-		r.Args = f.args(place+"args", j.Args, q.opts.MaxArgs)
+		r.Kind = f.kind("", j.Args, &q.types)
+		r.Args = f.args("args", j.Args, q.opts.MaxArgs)
 	}
 	q.checkOptions(f, options, o, &r)
 	if o.Unique != nil {
 		o.Unique.set(&r, q.types.keyOf(j.Args))
-		if place != "" && o.Unique.OnConflict.Merge != nil {
-			f.field(options+mergeField, "a function", notMany)
-		}
 	}
 	return r
 }
