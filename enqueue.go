@@ -120,9 +120,8 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 	return added, err
 }
 
-// newJobs checks the jobs of a call and has them go through the middleware. It returns
-// them as the store takes them at now, and who is to be told of the result. more, if not nil,
-// checks them as well.
+// newJobs checks the jobs of a call and has them go through the middleware. It returns them as
+// the store takes them at now, and who is to be told. more, if not nil, checks them as well.
 func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place func(int) string, more func([]storage.NewJob)) (now time.Time, records []storage.NewJob, all afters, err error) {
 	records = make([]storage.NewJob, len(jobs))
 	for i, j := range jobs {
@@ -131,12 +130,8 @@ func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place fun
 		if merges(j.Options) && place(i) != "" {
 			f.field(mergeField, "a function", notMany)
 		}
-		if f.n() == n { // nearly always: a place is made only for faults
-			continue
-		}
-		if at := place(i); at != "" {
-			f.within(n, at)
-			f.ofJob(n, i)
+		if f.n() > n { // a place is made for faults alone
+			f.ofJob(n, i, place(i))
 		}
 	}
 	if more != nil {
@@ -170,11 +165,6 @@ const (
 	mergeField = "unique.on_conflict.merge"
 	notMany    = "must be nil with EnqueueMany"
 )
-
-// merges reports whether a job brings a Merge.
-func merges(o *JobOptions) bool {
-	return o != nil && o.Unique != nil && o.Unique.OnConflict.Merge != nil
-}
 
 // newJob checks a job and returns it as the store takes it. options goes before the names of the
 // fields of its options in faults.
