@@ -235,7 +235,7 @@ func (q *Queue) withDefaults(jobs []NewJob) ([]NewJob, error) {
 		o := j.Options
 		if d, ok := j.Args.(JobDefaulter); ok {
 			o = q.defaulted(&f, indexed(i), d, o)
-			if o != j.Options && (j.Options == nil || j.Options.Unique == nil) && o.Unique != nil && o.Unique.OnConflict.Merge != nil {
+			if o != j.Options && (j.Options == nil || j.Options.Unique == nil) && merges(o) {
 				f.field(defaultsPlace(indexed(i), d)+mergeField, "a function", notMany)
 			}
 		}

@@ -133,7 +133,12 @@ func (f *faults) noConflict(place string, u *Unique) {
 	}
 }
 
-// unique sets what the options say of the unique key.
+// merges reports whether a job brings a Merge.
+func merges(o *JobOptions) bool {
+	return o != nil && o.Unique != nil && o.Unique.OnConflict.Merge != nil
+}
+
+// set sets what the options say of the unique key.
 func (u *Unique) set(r *storage.NewJob, of *argtag.Key) {
 	key := u.Key
 	if u.ByArgs {

@@ -120,15 +120,18 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 	return added, err
 }
 
-// newJobs checks the jobs of a call and has them go through the middleware. It returns
-// them as the store takes them at now, and who is to be told of the result. more, if not nil,
-// checks them as well.
+// newJobs checks the jobs of a call and has them go through the middleware. It returns them as
+// the store takes them at now, and who is to be told. more, if not nil, checks them as well.
 func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place func(int) string, more func([]storage.NewJob)) (now time.Time, records []storage.NewJob, all afters, err error) {
 	records = make([]storage.NewJob, len(jobs))
 	for i, j := range jobs {
-		n, at := f.n(), place(i)
-		if records[i] = q.newJob(f, at, at, j); at != "" {
-			f.ofJob(n, i)
+		n := f.n()
+		records[i] = q.newJob(f, "", j)
+		if merges(j.Options) && place(i) != "" {
+			f.field(mergeField, "a function", notMany)
+		}
+		if f.n() > n { // a place is made for faults alone
+			f.ofJob(n, i, place(i))
 		}
 	}
 	if more != nil {
@@ -163,26 +166,23 @@ const (
 	notMany    = "must be nil with EnqueueMany"
 )
 
-// newJob checks a job and returns it as the store takes it. place and options go
-// before the names of the fields of the job and of its options in faults.
-func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJob {
+// newJob checks a job and returns it as the store takes it. options goes before the names of the
+// fields of its options in faults.
+func (q *Queue) newJob(f *faults, options string, j NewJob) storage.NewJob {
 	o := cmp.Or(j.Options, &JobOptions{})
 	r := storage.NewJob{
 		Queue: cmp.Or(o.Queue, defaultQueue), Priority: o.Priority, DueAt: o.DueAt, Delay: o.Delay,
 		Timeout: o.Timeout, StartWithin: o.StartWithin, FinishWithin: o.FinishWithin, OnExpire: o.OnExpire, Group: o.Group,
 	}
 	if isNil(j.Args) {
-		f.field(place+"args", nil, "must not be nil")
+		f.field("args", nil, "must not be nil")
 	} else {
-		r.Kind = f.kind(place, j.Args, &q.types)
-		r.Args = f.args(place+"args", j.Args, q.opts.MaxArgs)
+		r.Kind = f.kind("", j.Args, &q.types)
+		r.Args = f.args("args", j.Args, q.opts.MaxArgs)
 	}
 	q.checkOptions(f, options, o, &r)
 	if o.Unique != nil {
 		o.Unique.set(&r, q.types.keyOf(j.Args))
-		if place != "" && o.Unique.OnConflict.Merge != nil {
-			f.field(options+mergeField, "a function", notMany)
-		}
 	}
 	return r
 }

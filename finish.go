@@ -114,7 +114,7 @@ func (q *Queue) follower(ctx context.Context, args Args, o *JobOptions) (storage
 	if d, ok := args.(JobDefaulter); ok {
 		o = q.defaulted(&f, "", d, o)
 	}
-	if o != nil && o.Unique != nil && o.Unique.OnConflict.Merge != nil {
+	if merges(o) {
 		f.field(mergeField, "a function", "must be nil with Then")
 	}
 	_, records, all, err := q.newJobs(ctx, &f, []NewJob{{args, o}}, only, nil)

@@ -97,7 +97,7 @@ func decoded[A Args](fn func(context.Context, *Job[A]) error) HandlerFunc {
 type entering struct {
 	queue   *Queue
 	place   string // before the names of fields in faults
-	options string
+	options string // after place, before those of options
 	record  *storage.NewJob
 	taken   bool
 	fault   error   // of what was taken last
@@ -187,7 +187,7 @@ func (q *Queue) enterAll(ctx context.Context, jobs []NewJob, place func(int) str
 		}
 	}()
 	for i, j := range jobs {
-		if err = q.enter(ctx, &entering{place: place(i), options: place(i), record: &records[i], n: i, after: &all}, j.Options); err != nil {
+		if err = q.enter(ctx, &entering{place: place(i), record: &records[i], n: i, after: &all}, j.Options); err != nil {
 			return nil, err
 		}
 	}
@@ -195,8 +195,7 @@ func (q *Queue) enterAll(ctx context.Context, jobs []NewJob, place func(int) str
 	return all, nil
 }
 
-// enter has a job go through the middleware of the queue, which must have some. The place and
-// options of e are as with newJob.
+// enter has a job go through the middleware of the queue, which must have some.
 func (q *Queue) enter(ctx context.Context, e *entering, o *JobOptions) error {
 	e.queue = q
 	r, place := e.record, e.place
@@ -225,14 +224,12 @@ func take(ctx context.Context, job *Job[RawArgs]) error {
 		return errNoContext
 	}
 	var f faults
-	e.record.Args = f.args(e.place+"args", job.Args, e.queue.opts.MaxArgs)
+	e.record.Args = f.args("args", job.Args, e.queue.opts.MaxArgs)
 	e.record.Headers = nil
 	if len(job.Headers) > 0 {
 		e.record.Headers = f.headers(e.options+"headers", job.Headers, e.queue.opts.MaxHeaders)
 	}
-	if e.place != "" {
-		f.ofJob(0, e.n)
-	}
+	f.ofJob(0, e.n, e.place)
 	e.taken, e.fault = true, f.err()
 	return e.fault
 }

@@ -253,7 +253,7 @@ func (q *Queue) scheduleJob(f *faults, s Schedule, unique string) storage.NewJob
 			f.field(fmt.Sprintf("options.headers[%q]", name), v, "must not be set: the schedule sets it")
 		}
 	}
-	job := q.newJob(f, "", "options.", NewJob{s.Args, &o})
+	job := q.newJob(f, "options.", NewJob{s.Args, &o})
 	f.noConflict(unique, o.Unique)
 	job.Timeout = job.Timeout.Truncate(time.Microsecond)
 	return job

@@ -59,8 +59,13 @@ func (f *faults) openJitter(field string, d time.Duration) {
 	}
 }
 
-// ofJob notes that the faults after the first n are about job i of a call with several.
-func (f *faults) ofJob(n, i int) {
+// ofJob notes that the faults after the first n are about job i of a call with several, whose fields
+// are at a place. It does nothing if place is empty: then the call has one job.
+func (f *faults) ofJob(n, i int, place string) {
+	if place == "" {
+		return
+	}
+	f.within(n, place)
 	for _, err := range f.list[n:] {
 		if e, ok := errors.AsType[*FieldError](err); ok {
 			e.Job = i + 1

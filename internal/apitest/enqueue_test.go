@@ -123,6 +123,25 @@ func TestEnqueue_refusesBadInput(t *testing.T) {
 	}
 }
 
+// A job of many costs what its row and its args do: nothing is made for faults that it does not have.
+func TestEnqueueMany_Allocations(t *testing.T) {
+	q := openQueue(t, nil)
+	jobs := make([]errand.NewJob, 1000)
+	for i := range jobs {
+		jobs[i].Args = note{Text: "text"}
+	}
+	all := testing.AllocsPerRun(5, func() {
+		if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if each := all / float64(len(jobs)); each > 11 {
+		t.Errorf("EnqueueMany makes %.1f allocations for each job, want at most 11", each)
+	} else {
+		t.Logf("%.1f allocations for each job", each)
+	}
+}
+
 func TestEnqueue_takesWhatIsJustInside(t *testing.T) {
 	q := openQueue(t, nil)
 	long := strings.Repeat("x", 128)

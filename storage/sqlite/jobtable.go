@@ -207,11 +207,11 @@ func (t *tx) insert(r *jobRow) error {
 		set |= *n
 	}
 	plain := set == 0 && headers == nil && !r.UniqueKey.Valid
-	values := make([]any, 0, 8)
-	if !plain {
-		values = make([]any, 0, 24)
+	var values []any
+	if t.stmts != nil {
+		values = t.stmts.job[:0]
 	}
-	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, r.Salt, r.CreatedAt, args, r.State)
+	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, int64(r.Salt), r.CreatedAt, args, r.State)
 	if plain {
 		_, err = t.exec(sqlInsertPlainJob, values...)
 		return err

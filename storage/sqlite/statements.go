@@ -39,6 +39,7 @@ type statements struct {
 	args   []driver.NamedValue // reused, as the next two
 	values []driver.Value
 	heads  [headColumns]driver.Value
+	job    [21]any // of insert
 	left   []int   // see toLease
 	leased []facts // of the jobs that the transaction has leased
 	back   back
