@@ -89,6 +89,9 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 		r.ID, r.UniqueKey = t.meta.nextJob, sql.NullString{String: j.Unique, Valid: j.Unique != ""}
 		if len(j.Tags) > 0 {
 			r.Options = hasTags
+			if r.origin, _ = storage.OriginOf(j.Tags); r.origin != (storage.Origin{}) {
+				r.Options |= wasPassedOn
+			}
 		}
 		if r.schedule = t.fresh.schedule; r.schedule != "" {
 			r.Options |= hasOrigin
