@@ -85,10 +85,26 @@ type jobRow struct {
 	Doc       []byte // of the policy
 	Headers   []byte
 	Args      []byte
-	schedule  string         // of a new job, that has enqueued it
-	origin    storage.Origin // of a new job
-	option    *option        // of a new job; of others nil until it is read
-	leads     int            // see calls: the index of a want, plus one; 0: the job brings no others
+	comesFrom
+	option *option // of a new job; of others nil until it is read
+	leads  int     // see calls: the index of a want, plus one; 0: the job brings no others
+}
+
+// comesFrom is what has made a new job.
+type comesFrom struct {
+	schedule string
+	origin   storage.Origin
+}
+
+// markTags notes that a new job has tags, if there are any, and what they say of its origin.
+func (r *jobRow) markTags(tags []string) {
+	if len(tags) == 0 {
+		return
+	}
+	r.Options |= hasTags
+	if r.origin, _ = storage.OriginOf(tags); r.origin != (storage.Origin{}) {
+		r.Options |= wasPassedOn
+	}
 }
 
 // dest returns where the values of wideColumns go.
