@@ -271,6 +271,11 @@ func (f *faults) tag(field, tag string) {
 	if id, ok := strings.CutPrefix(tag, messageTag); ok && isMessageID(id) {
 		return // of the jobs of a message
 	}
+	if from, ok := strings.CutPrefix(tag, fromTag); ok {
+		device, id, whole := strings.Cut(from, ",")
+		f.origin(field, Origin{Device: device, ID: id}, whole)
+		return
+	}
 	if !isName(tag, maxTag) {
 		f.field(field, tag, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/internal/kit"
+	"github.com/errandq/errand/storage"
 )
 
 // A job keeps its origin in all states, handlers see it, and it is found by it.
@@ -64,6 +65,9 @@ func TestOrigin(t *testing.T) {
 	keeps("dead", dies, raw)
 	found("by ID there", errand.JobFilter{Origin: here}, value, upload)
 	found("by device", errand.JobFilter{Origin: errand.Origin{Device: "pi:17"}, States: []errand.State{errand.Done}}, value, upload)
+	for _, tag := range storage.FromTags(here) {
+		found("by its tag", errand.JobFilter{Tag: tag, States: []errand.State{errand.Done}}, value, upload)
+	}
 	found("by another ID", errand.JobFilter{Origin: errand.Origin{Device: "hub", ID: "01890a5d,a=="}})
 	follows := must(q.Jobs(ctx, errand.JobFilter{Parent: upload}, nil)).Jobs
 	if len(follows) != 1 || follows[0].Origin != there || follows[0].Tags != nil {
@@ -113,6 +117,8 @@ func TestOrigin_refused(t *testing.T) {
 	}{
 		{errand.JobFilter{Origin: errand.Origin{ID: "1"}}, fault{"origin.device", `""`, form}},
 		{errand.JobFilter{Origin: errand.Origin{Device: "a", ID: " "}}, fault{"origin.id", `" "`, visible}},
+		{errand.JobFilter{Tag: "errand.from:a b"}, fault{"tag.device", `"a b"`, form}},
+		{errand.JobFilter{Tag: "errand.from:a,"}, fault{"tag.id", `""`, visible}},
 		{errand.JobFilter{Origin: errand.Origin{Device: "a"}, Tag: "b"}, fault{"origin.device", `"a"`, "must be empty if tag or parent is set"}},
 		{errand.JobFilter{Origin: errand.Origin{Device: "a"}, Parent: errand.ID{1}}, fault{"origin.device", `"a"`, "must be empty if tag or parent is set"}},
 		{errand.JobFilter{Origin: errand.Origin{Device: "a"}, IDs: []errand.ID{{1}}}, fault{"ids", "1", "must be the only condition"}},
