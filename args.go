@@ -210,8 +210,8 @@ type JobDefaulter interface {
 	// for concurrent use if the args are.
 	//
 	// DueAt and Delay are one field here: a call that sets either takes neither. Headers,
-	// Tags and Unique are each taken as a whole. A schedule takes neither DueAt nor Delay. A
-	// call can choose the queue "default" by its name, but cannot choose zero against any
+	// Tags, Unique and Origin are each taken as a whole. A schedule takes no DueAt, Delay and
+	// Origin. A call can choose the queue "default" by its name, but cannot choose zero against any
 	// other default: for that, leave the field zero here too, or let a field of the args
 	// decide. With a Merge in Unique, EnqueueMany refuses each job that has no Unique of its
 	// own.
@@ -296,6 +296,7 @@ func (o *JobOptions) or(d *JobOptions) JobOptions {
 	}
 	c.StartWithin, c.FinishWithin = cmp.Or(c.StartWithin, d.StartWithin), cmp.Or(c.FinishWithin, d.FinishWithin)
 	c.OnExpire, c.Group, c.Unique = cmp.Or(c.OnExpire, d.OnExpire), cmp.Or(c.Group, d.Group), cmp.Or(c.Unique, d.Unique)
+	c.Origin = cmp.Or(c.Origin, d.Origin)
 	if c.Headers == nil {
 		c.Headers = d.Headers
 	}

@@ -38,3 +38,20 @@ func ExampleQueue_Jobs() {
 	// scheduled send_email [customer:ada newsletter]
 	// ready send_email [customer:ada newsletter]
 }
+
+// A server has a job that a device has passed on to it, and finds it by what the device calls it.
+func ExampleJobOptions_origin() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+	_, err := q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{
+		Origin: errand.Origin{Device: "pi-17", ID: "4711"},
+	})
+	check(err)
+	page, err := q.Jobs(ctx, errand.JobFilter{Origin: errand.Origin{Device: "pi-17", ID: "4711"}}, nil)
+	check(err)
+	for _, job := range page.Jobs {
+		fmt.Println(job.State, job.Kind, job.Origin.ID)
+	}
+	// Output: ready send_email 4711
+}

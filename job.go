@@ -207,6 +207,12 @@ func ParseID(s string) (ID, error) {
 // was to do, see [OnConflict].
 type Enqueued = storage.Enqueued
 
+// Origin says where a job came from that was passed on from another queue or system, such as from
+// the file of a device to that of a server. Device names the device or system, in the form of
+// names of queues, and ID is what the job is called there: 1 to 128 visible ASCII characters
+// without spaces. The zero value is that of any other job.
+type Origin = storage.Origin
+
 // State is where a job is. A job is in exactly one state.
 type State = storage.State
 
@@ -232,6 +238,8 @@ type Job[A Args] struct {
 	Priority int
 	// Group is the group of the job, see [JobOptions].
 	Group string
+	// Origin is where the job came from if it was passed on, see [JobOptions]; zero if not.
+	Origin Origin
 	// Attempt counts the runs of the handler, this one included. It is 1 in the
 	// first run.
 	Attempt int
@@ -305,6 +313,10 @@ type JobOptions struct {
 	// at most 8, each 1 to 64 bytes of the form of a name of a kind. They stay with the
 	// job until it is deleted. Handlers are not given them. If nil, none.
 	Tags []string
+	// Origin is where the job came from, if it is passed on from another queue or system. It stays
+	// with the job until it is deleted, and [JobFilter].Origin finds the job by an index. Nothing
+	// is refused because of it: two jobs may have the same. A schedule takes none. If zero, none.
+	Origin Origin
 }
 
 // Unique asks for at most one job of a kind with this key, in all queues.

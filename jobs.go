@@ -58,6 +58,8 @@ type JobInfo struct {
 	// ArgsBytes is how many bytes Args have if [ListOptions].MaxArgs has left them out; else zero.
 	ArgsBytes int64             `json:"args_bytes,omitempty"`
 	Headers   map[string]string `json:"headers,omitempty"`
+	// Origin is where the job came from if it was passed on, see [JobOptions].Origin; zero if not.
+	Origin Origin `json:"origin,omitzero"`
 	// Tags are sorted; nil if there are none. A job that was imported from another queue has one
 	// more, "errand.origin:" and its ID there.
 	Tags []string `json:"tags,omitempty"`
@@ -93,6 +95,9 @@ type JobFilter struct {
 	Tag    string // one of JobOptions.Tags
 	// Parent is the job with whose end these were enqueued, see [Job.Then]. It excludes Tag.
 	Parent ID
+	// Origin is where the jobs came from: with an empty ID all of the device, else those with this
+	// ID there. It excludes Tag and Parent.
+	Origin Origin
 	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, DueFrom
 	// and DueBefore the time when a scheduled, ready or blocked job is due. CreatedFrom and
 	// DueFrom are included, CreatedBefore and DueBefore are not.
@@ -135,7 +140,7 @@ var allStates = []State{Scheduled, Ready, Blocked, Running, Done, Cancelled, Exp
 func (f *JobFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
 
 func (f *JobFilter) matches() bool {
-	return len(f.States) > 0 || f.Queue != "" || f.Kind != "" || f.Group != "" || f.Tag != "" || !f.Parent.IsZero() || f.Reason != "" || f.Cause != 0 || f.Error != "" || f.OlderThan != 0 ||
+	return len(f.States) > 0 || f.Queue != "" || f.Kind != "" || f.Group != "" || f.Tag != "" || !f.Parent.IsZero() || f.Origin != (Origin{}) || f.Reason != "" || f.Cause != 0 || f.Error != "" || f.OlderThan != 0 ||
 		!f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero() || !f.DueFrom.IsZero() || !f.DueBefore.IsZero() ||
 		!f.EndedFrom.IsZero() || !f.EndedBefore.IsZero()
 }
@@ -159,15 +164,20 @@ func (q *Queue) selection(f *faults, filter JobFilter, about ...State) storage.S
 		}
 		return storage.Selection{IDs: distinct(filter.IDs)}
 	}
-	if f.filter(&filter, about); !filter.Parent.IsZero() {
-		filter.Tag = storage.ParentTag(filter.Parent)
+	f.filter(&filter, about)
+	tag := filter.Tag
+	if !filter.Parent.IsZero() {
+		tag = storage.ParentTag(filter.Parent)
+	}
+	if tags := storage.FromTags(filter.Origin); len(tags) > 0 {
+		tag = tags[len(tags)-1]
 	}
 	before := filter.EndedBefore
 	if filter.OlderThan > 0 {
 		before = q.clock.Now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
 	}
 	return storage.Selection{Filter: storage.Filter{
-		States: distinct(filter.States), Queue: filter.Queue, Kind: filter.Kind, Group: filter.Group, Tag: filter.Tag, Reason: filter.Reason, Cause: filter.Cause,
+		States: distinct(filter.States), Queue: filter.Queue, Kind: filter.Kind, Group: filter.Group, Tag: tag, Reason: filter.Reason, Cause: filter.Cause,
 		CreatedFrom: filter.CreatedFrom, CreatedBefore: filter.CreatedBefore, DueFrom: filter.DueFrom, DueBefore: filter.DueBefore,
 		EndedFrom: filter.EndedFrom, EndedBefore: before, Error: filter.Error,
 	}}
@@ -193,6 +203,9 @@ func (f *faults) filter(filter *JobFilter, about []State) {
 		if f.tag("tag", filter.Tag); !filter.Parent.IsZero() {
 			f.field("tag", filter.Tag, "must be empty if parent is set")
 		}
+	}
+	if f.origin("origin", filter.Origin, false); filter.Origin != (Origin{}) && (filter.Tag != "" || !filter.Parent.IsZero()) {
+		f.field("origin.device", filter.Origin.Device, "must be empty if tag or parent is set")
 	}
 	switch filter.Reason {
 	case "", ReasonExhausted, ReasonPermanent, ReasonCrashed, ReasonSnoozed, ReasonDecode, ReasonUnavailable, ReasonExpired, ReasonDeadline:
@@ -258,6 +271,11 @@ func (f *faults) tag(field, tag string) {
 	if id, ok := strings.CutPrefix(tag, messageTag); ok && isMessageID(id) {
 		return // of the jobs of a message
 	}
+	if from, ok := strings.CutPrefix(tag, fromTag); ok {
+		device, id, whole := strings.Cut(from, ",")
+		f.origin(field, Origin{Device: device, ID: id}, whole)
+		return
+	}
 	if !isName(tag, maxTag) {
 		f.field(field, tag, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 	}
@@ -284,6 +302,7 @@ func (f *faults) tags(place string, tags []string) []string {
 		f.tag(place, tag)
 		for _, own := range []struct{ tag, of string }{
 			{parentTag, "those of Job.Then do"}, {messageTag, "those of Topics.Publish do"}, {originTag, "those of jobs that were imported do"},
+			{fromTag, "those of JobOptions.Origin do"},
 		} {
 			if strings.HasPrefix(tag, own.tag) {
 				f.field(place, tag, fmt.Sprintf("must not begin with %q, as %s", own.tag, own.of))
@@ -297,30 +316,23 @@ func (f *faults) tags(place string, tags []string) []string {
 	return tags
 }
 
+// origin checks where a job came from, which may be zero. Unless it is whole, its ID may be missing.
+func (f *faults) origin(field string, o Origin, whole bool) {
+	if o == (Origin{}) {
+		return
+	}
+	f.add(checkName(field+".device", o.Device))
+	hidden := func(r rune) bool { return r <= ' ' || r > '~' }
+	if len(o.ID) > maxName || o.ID == "" && whole || strings.ContainsFunc(o.ID, hidden) {
+		f.field(field+".id", o.ID, fmt.Sprintf("must be 1 to %d visible ASCII characters without spaces", maxName))
+	}
+}
+
 // period checks the bounds of a time.
 func (f *faults) period(name string, from, before time.Time) {
 	if !before.IsZero() && before.Before(from) {
 		f.field(name+"_before", before, "must not be before "+name+"_from "+from.Format(time.RFC3339Nano))
 	}
-}
-
-// list returns states as text.
-func list(states []State) string {
-	return strings.ReplaceAll(strings.Trim(fmt.Sprint(states), "[]"), " ", ", ")
-}
-
-// distinct returns all without repetitions, in order of first appearance, and nil
-// for none.
-func distinct[E comparable](all []E) []E {
-	seen := make(map[E]bool, len(all))
-	var out []E
-	for _, e := range all {
-		if !seen[e] {
-			seen[e] = true
-			out = append(out, e)
-		}
-	}
-	return out
 }
 
 // jobInfo returns a record as the public API shows it. If a field does not decode,
@@ -335,7 +347,8 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 		Group: r.Group, Reason: r.Reason, Error: r.Error, Unreached: r.Unreached, Args: r.Args, ArgsBytes: r.ArgsBytes, Tags: r.Tags, History: r.History,
 		Checkpoint: r.Checkpoint, Result: r.Result, Progress: r.Progress,
 	}
-	j.Parent, j.Tags = parentOf(r.Tags)
+	j.Origin, j.Tags = storage.OriginOf(r.Tags)
+	j.Parent, j.Tags = parentOf(j.Tags)
 	var f faults
 	of := fmt.Sprintf("job %v", r.ID)
 	j.Policy, j.Headers = f.storedPolicy(of, r.Policy), f.storedHeaders(of, r.Headers)
@@ -351,10 +364,11 @@ func jobInfoOf(r *storage.Record, err error) (JobInfo, error) {
 }
 
 // parentTag begins the tags that name a parent, originTag those that say where jobs were
-// imported from.
+// imported from, and fromTag those of an [Origin].
 var (
 	parentTag, _, _ = strings.Cut(storage.ParentTag(ID{}), ID{}.String())
 	originTag, _, _ = strings.Cut(storage.OriginTag(ID{}), ID{}.String())
+	fromTag, _, _   = strings.Cut(storage.FromTags(Origin{Device: "?"})[0], "?")
 )
 
 // parentOf returns the parent that one of the tags names, and the other tags.

@@ -11,6 +11,7 @@ import (
 	"hash/crc32"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -49,7 +50,8 @@ type JobPage struct {
 // Jobs returns a page of the jobs that match, live, finished and dead. The zero filter
 // matches all. With JobFilter.IDs it returns those of the jobs that there are, on one
 // page, in the order of IDs. A list by Group, Tag, CreatedFrom or CreatedBefore has the job
-// that was enqueued last first. Any other list goes state by state:
+// that was enqueued last first; what is said of Tag holds for Parent and Origin too. Any other
+// list goes state by state:
 //
 //	running          enqueued last first
 //	ready            by queue and kind; those of one queue and kind by priority and due time
@@ -165,6 +167,25 @@ func (in *inside) Jobs(ctx context.Context, kind string) ([]JobInfo, error) {
 		all[i], err = j, errors.Join(err, e)
 	}
 	return all, err
+}
+
+// list returns states as text.
+func list(states []State) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(states), "[]"), " ", ", ")
+}
+
+// distinct returns all without repetitions, in order of first appearance, and nil
+// for none.
+func distinct[E comparable](all []E) []E {
+	seen := make(map[E]bool, len(all))
+	var out []E
+	for _, e := range all {
+		if !seen[e] {
+			seen[e] = true
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // hash returns a number that tells filters of lists apart, given their states.

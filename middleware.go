@@ -82,7 +82,7 @@ func decoded[A Args](fn func(context.Context, *Job[A]) error) HandlerFunc {
 			return fn(ctx, job)
 		}
 		job := &Job[A]{
-			ID: raw.ID, Queue: raw.Queue, Kind: raw.Kind, Headers: raw.Headers, Priority: raw.Priority, Group: raw.Group,
+			ID: raw.ID, Queue: raw.Queue, Kind: raw.Kind, Headers: raw.Headers, Priority: raw.Priority, Group: raw.Group, Origin: raw.Origin,
 			Attempt: raw.Attempt, Retry: raw.Retry, Crashes: raw.Crashes, Snoozes: raw.Snoozes, Phase: raw.Phase,
 			CreatedAt: raw.CreatedAt, DueAt: raw.DueAt, Deadline: raw.Deadline, attempt: raw.attempt, ctx: ctx, checkpoint: raw.checkpoint,
 		}

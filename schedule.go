@@ -40,7 +40,7 @@ type Schedule struct {
 	Zone string
 	// Args are the args of each job.
 	Args Args
-	// Options are the options of each job. DueAt and Delay must be zero. Two
+	// Options are the options of each job. DueAt, Delay and Origin must be zero. Two
 	// headers are added: errand-schedule (the name) and errand-tick (RFC 3339, in
 	// the zone). A tick is skipped if another job holds its unique key. If nil, the
 	// defaults of jobs.
@@ -232,7 +232,7 @@ func (q *Queue) tickDefaults(f *faults, args JobDefaulter, own *JobOptions) (o *
 		return o, unique
 	}
 	own = cmp.Or(own, &JobOptions{})
-	o.DueAt, o.Delay = own.DueAt, own.Delay // the spec says when
+	o.DueAt, o.Delay, o.Origin = own.DueAt, own.Delay, own.Origin // the spec says when
 	if own.Unique == nil {
 		unique = defaultsPlace("", args) + "unique."
 	}
@@ -247,7 +247,10 @@ func (q *Queue) scheduleJob(f *faults, s Schedule, unique string) storage.NewJob
 	if o.Delay != 0 {
 		f.field("options.delay", o.Delay, "must be zero: the spec says when")
 	}
-	o.DueAt, o.Delay = time.Time{}, 0
+	if o.Origin != (Origin{}) {
+		f.field("options.origin.device", o.Origin.Device, "must be empty: the jobs come from the schedule")
+	}
+	o.DueAt, o.Delay, o.Origin = time.Time{}, 0, Origin{}
 	for _, name := range []string{engine.HeaderSchedule, engine.HeaderTick} {
 		if v, ok := o.Headers[name]; ok {
 			f.field(fmt.Sprintf("options.headers[%q]", name), v, "must not be set: the schedule sets it")

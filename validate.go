@@ -508,7 +508,8 @@ func (q *Queue) checkOptions(f *faults, place string, o *JobOptions, r *storage.
 			r.Policy = f.json(place+"policy", d)
 		}
 	}
-	r.Tags = f.tags(place, o.Tags)
+	f.origin(place+"origin", o.Origin, true)
+	r.Tags = append(f.tags(place, o.Tags), storage.FromTags(o.Origin)...)
 	if len(o.Headers) > 0 {
 		r.Headers = f.headers(place+"headers", o.Headers, q.opts.MaxHeaders)
 	}

@@ -149,7 +149,7 @@ func (w *Worker) register(kind string, all []HandlerOptions, set func(*engine.Ha
 // leasedJob returns a job but for its args, headers and phase.
 func leasedJob[A Args](l *storage.Leased) *Job[A] {
 	return &Job[A]{
-		ID: l.ID, Queue: l.Queue, Kind: l.Kind, Priority: l.Priority, Group: l.Group,
+		ID: l.ID, Queue: l.Queue, Kind: l.Kind, Priority: l.Priority, Group: l.Group, Origin: l.Origin,
 		Attempt: l.Attempt, Retry: l.Retry, Crashes: l.Crashes, Snoozes: l.Snoozes,
 		CreatedAt: l.CreatedAt, DueAt: l.DueAt, Deadline: l.Deadline, checkpoint: l.Checkpoint,
 	}

@@ -281,6 +281,7 @@ func filterText(in *errand.JobFilter) which {
 	if !in.Parent.IsZero() {
 		add("after job", in.Parent.String())
 	}
+	add("from", strings.TrimSuffix(in.Origin.Device+","+in.Origin.ID, ","))
 	add("with the reason", string(in.Reason))
 	if in.Cause != 0 {
 		add("of cause", strconv.FormatInt(in.Cause, 10))

@@ -102,13 +102,14 @@ type jobRow struct {
 type jobsFilter struct {
 	State                                                 []errand.State
 	Queue, Kind, Group, Tag, Error, Reason, Cause, Parent string
+	Origin                                                string // a device, or a comma and an ID after it
 	Times                                                 map[string]string
 	Args                                                  []argfilter.Arg
 	Typed                                                 []string // what Args were read from, also if one is wrong
 }
 
 // filterNames are the parameters of a filter, in the order in which it is told.
-var filterNames = []string{"state", "queue", "kind", "group", "tag", "error", "arg", "reason", "cause", "parent", "created_from", "created_before", "due_from", "due_before", "ended_from", "ended_before"}
+var filterNames = []string{"state", "queue", "kind", "group", "tag", "error", "arg", "reason", "cause", "parent", "origin", "created_from", "created_before", "due_from", "due_before", "ended_from", "ended_before"}
 
 var allStates = []errand.State{errand.Running, errand.Ready, errand.Scheduled, errand.Blocked, errand.Dead, errand.Done, errand.Cancelled, errand.Expired}
 
@@ -134,8 +135,9 @@ func filterOf(v url.Values) (f jobsFilter, in errand.JobFilter, err error) {
 		f.State = append(f.State, errand.State(s))
 	}
 	f.Queue, f.Kind, f.Group, f.Tag = v.Get("queue"), v.Get("kind"), v.Get("group"), v.Get("tag")
-	f.Error, f.Reason, f.Cause, f.Parent = v.Get("error"), v.Get("reason"), v.Get("cause"), v.Get("parent")
+	f.Error, f.Reason, f.Cause, f.Parent, f.Origin = v.Get("error"), v.Get("reason"), v.Get("cause"), v.Get("parent"), v.Get("origin")
 	in = errand.JobFilter{States: f.State, Queue: f.Queue, Kind: f.Kind, Group: f.Group, Tag: f.Tag, Error: f.Error, Reason: errand.Reason(f.Reason)}
+	in.Origin.Device, in.Origin.ID, _ = strings.Cut(f.Origin, ",")
 	if f.Cause != "" {
 		if in.Cause, err = strconv.ParseInt(f.Cause, 10, 64); err != nil {
 			fault(&errand.FieldError{Field: "cause", Value: f.Cause, Limit: "must be the number of a cause"})
@@ -394,7 +396,7 @@ var order = map[errand.State]string{
 // Order says in which order the list has its jobs.
 func (f jobsFilter) Order() string {
 	switch {
-	case f.Group+f.Tag+f.Times["created_from"]+f.Times["created_before"] != "":
+	case f.Group+f.Tag+f.Origin+f.Times["created_from"]+f.Times["created_before"] != "":
 		return "newest first"
 	case len(f.State) == 1:
 		return cmp.Or(order[f.State[0]], "newest first")
@@ -453,7 +455,7 @@ func (l *look) names(queue string, jobs []errand.JobInfo) (queues, kinds, tags [
 
 // count returns how many jobs match, if the numbers of the lanes tell.
 func (f jobsFilter) count(l *look) (n int64, known bool) {
-	if f.Group+f.Tag+f.Error+f.Reason+f.Cause+f.Parent != "" || len(f.Args) > 0 {
+	if f.Group+f.Tag+f.Error+f.Reason+f.Cause+f.Parent+f.Origin != "" || len(f.Args) > 0 {
 		return 0, false
 	}
 	for _, t := range f.Times {

@@ -54,7 +54,7 @@ type Kept struct {
 	Result []byte
 }
 
-// Past is what a lease knows of the leases of its job before it.
+// Past is what a lease knows of its job from before it.
 type Past struct {
 	// Previous is the token of the job's last lease before this one, even if that lease was
 	// returned. It is zero for the first lease.
@@ -63,6 +63,8 @@ type Past struct {
 	Checkpoint []byte
 	// Redriven is true if the job was dead once, and redriven.
 	Redriven bool
+	// Origin is that of the job, as its tags say, see [OriginOf].
+	Origin Origin
 }
 
 // Bytes is about how many bytes f brings beside what a job has anyway: its texts, its result, its

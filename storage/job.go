@@ -78,7 +78,7 @@ type NewJob struct {
 	UniqueFor time.Duration
 	// Conflict is what becomes of the job if its key is held. If nil, it is not inserted.
 	Conflict *Conflict
-	Tags     []string // distinct, none of them empty or with a space
+	Tags     []string // distinct, none of them empty or with a space, and those of at most one Origin, see [FromTags]
 	// StartWithin, if positive, is how long after the job's due time its first attempt
 	// may begin, and FinishWithin how long after it any attempt may. They set its StartBy
 	// and its Deadline, see [ExpiredJob]. If the job is due at or before now, both count

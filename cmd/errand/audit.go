@@ -21,7 +21,7 @@ var byHand = []string{
 }
 
 // shownFlags are those whose values an entry has. Others may be args, secrets, or texts of errors.
-var shownFlags = strings.Fields("queue kind group state reason cause tag parent rate for until since priority delay at all older-than")
+var shownFlags = strings.Fields("queue kind group state reason cause tag parent origin rate for until since priority delay at all older-than")
 
 // audited sets the context of a verb that is in byHand, so that the store keeps an entry with who ran it and on what.
 func audited(cmd *cobra.Command, args []string) error {

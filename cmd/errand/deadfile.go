@@ -76,7 +76,7 @@ func importCommand(t *tool) *cobra.Command {
 		Short: "Enqueue exported dead letters",
 		Long: `Enqueue what "errand dead export" has written, from a file, or from standard input: each
 line becomes a new job that is ready, with the kind, queue, priority, args, headers,
-tags, timeout and unique key of the old one. Its policy is the one by which the old one
+tags, origin, timeout and unique key of the old one. Its policy is the one by which the old one
 died. Jobs whose unique key another job holds are left out, and the exit status is 1.
 
 A job that was imported before is left out too, as long as it is there, in whatever state. So an
@@ -132,7 +132,7 @@ func newJobOf(line []byte, to string) (job queue.NewJob, id queue.ID, err error)
 		return job, id, fmt.Errorf("must be an object as errand dead export writes it: %w", err)
 	}
 	j.Tags = slices.DeleteFunc(j.Tags, func(tag string) bool { return strings.HasPrefix(tag, originTag) })
-	o := &queue.JobOptions{Queue: j.Queue, Priority: j.Priority, Timeout: j.Timeout, Headers: j.Headers, Tags: j.Tags, Group: j.Group}
+	o := &queue.JobOptions{Queue: j.Queue, Priority: j.Priority, Timeout: j.Timeout, Headers: j.Headers, Tags: j.Tags, Group: j.Group, Origin: j.Origin}
 	if to != "" {
 		o.Queue = to
 	}

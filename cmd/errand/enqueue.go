@@ -43,10 +43,16 @@ type enqueueOptions struct {
 	group             string
 	forever           bool
 	conflictOptions
-	headers, tags []string
-	timeout       time.Duration
+	labelOptions
+	timeout time.Duration
 	windowOptions
 	policy string
+}
+
+// labelOptions are what the jobs carry beside their args.
+type labelOptions struct {
+	headers, tags []string
+	origin        queue.Origin
 }
 
 func enqueueCommand(t *tool) *cobra.Command {
@@ -99,6 +105,7 @@ with dots one of an object in it. Its value must be a text or a number.`,
 	f.DurationVar(&o.maxWait, "max-wait", 0, "with debounce, how long after the first one the job is due at the latest")
 	f.StringArrayVar(&o.headers, "header", nil, "a header, as name=value; may be repeated")
 	f.StringArrayVar(&o.tags, "tag", nil, "a tag to find the jobs by; may be repeated")
+	originFlag(cmd, &o.origin, "where the jobs come from, as `DEVICE,ID`: a device or system, and what they are called there")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long each attempt may take")
 	f.DurationVar(&o.startWithin, "start-within", 0, "how long after they are due the jobs may begin; then they end as expired")
 	f.DurationVar(&o.finishWithin, "finish-within", 0, "how long after they are due an attempt may begin; then they are dead")
@@ -118,7 +125,7 @@ with dots one of an object in it. Its value must be a text or a number.`,
 // job returns the options of each job.
 func (o *enqueueOptions) job(in io.Reader) (*queue.JobOptions, error) {
 	j := &queue.JobOptions{Queue: o.queue, Priority: o.priority, Delay: o.delay, Timeout: o.timeout, Tags: o.tags,
-		StartWithin: o.startWithin, FinishWithin: o.finishWithin, OnExpire: queue.State(o.onExpire), Group: o.group}
+		StartWithin: o.startWithin, FinishWithin: o.finishWithin, OnExpire: queue.State(o.onExpire), Group: o.group, Origin: o.origin}
 	if o.due != "" {
 		due, err := parseTime(o.due)
 		if err != nil {

@@ -24,6 +24,7 @@ type filterFlags struct {
 	olderThan                  time.Duration
 	cause                      int64
 	parent                     queue.ID
+	origin                     queue.Origin
 	all                        bool
 }
 
@@ -40,6 +41,7 @@ func (f *filterFlags) add(cmd *cobra.Command, states ...queue.State) {
 		f.parent, err = queue.ParseID(s)
 		return err
 	})
+	originFlag(cmd, &f.origin, "only those that were passed on by a device, and if there is an ID those that are called so there, as `DEVICE[,ID]`")
 	flags.StringVar(&f.error, "error", "", "only with this text in the last error")
 	flags.StringVar(&f.createdFrom, "created-from", "", "only enqueued at this time or later")
 	flags.StringVar(&f.createdBefore, "created-before", "", "only enqueued before this time")
@@ -70,7 +72,7 @@ func (f *filterFlags) add(cmd *cobra.Command, states ...queue.State) {
 func (f *filterFlags) filter() (queue.JobFilter, error) {
 	out := queue.JobFilter{
 		Queue: f.queue, Kind: f.kind, Group: f.group, Tag: f.tag, Reason: queue.Reason(f.reason), Error: f.error, OlderThan: f.olderThan, All: f.all,
-		Cause: f.cause, Parent: f.parent,
+		Cause: f.cause, Parent: f.parent, Origin: f.origin,
 	}
 	for _, s := range f.states {
 		out.States = append(out.States, queue.State(s))
@@ -93,4 +95,20 @@ func (f *filterFlags) filter() (queue.JobFilter, error) {
 		*t.to = at
 	}
 	return out, nil
+}
+
+// originFlag adds a flag that names where jobs came from.
+func originFlag(cmd *cobra.Command, o *queue.Origin, usage string) {
+	cmd.Flags().Func("origin", usage, func(s string) error {
+		o.Device, o.ID, _ = strings.Cut(s, ",")
+		return nil
+	})
+}
+
+// originText returns where a job came from as originFlag takes it, and nothing if it came from nowhere.
+func originText(o queue.Origin) string {
+	if o == (queue.Origin{}) {
+		return ""
+	}
+	return o.Device + "," + o.ID
 }

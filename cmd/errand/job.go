@@ -1,6 +1,10 @@
 package main
 
-import queue "github.com/errandq/errand"
+import (
+	"slices"
+
+	queue "github.com/errandq/errand"
+)
 
 // stateCell returns a cell for a state, in the colour of what should be looked at.
 func stateCell(s queue.State) cell {
@@ -20,6 +24,10 @@ func (t *tool) printJobs(p *printer, page *queue.JobPage, about int64) {
 		p.printf("no jobs\n")
 	} else {
 		list := table{head: []string{"ID", "QUEUE", "KIND", "STATE", " ATTEMPT", "AT", "LAST ERROR"}}
+		passedOn := slices.ContainsFunc(page.Jobs, func(j queue.JobInfo) bool { return j.Origin != (queue.Origin{}) })
+		if passedOn {
+			list.head = slices.Insert(list.head, 3, "ORIGIN")
+		}
 		for _, j := range page.Jobs {
 			at := j.DueAt
 			switch {
@@ -31,7 +39,11 @@ func (t *tool) printJobs(p *printer, page *queue.JobPage, about int64) {
 			if at.IsZero() {
 				at = j.CreatedAt
 			}
-			list.add(text(j.ID.String()), text(j.Queue), text(j.Kind), stateCell(j.State), number(j.Attempt), text(when(at)), text(orDash(j.Error)))
+			row := []cell{text(j.ID.String()), text(j.Queue), text(j.Kind), stateCell(j.State), number(j.Attempt), text(when(at)), text(orDash(j.Error))}
+			if passedOn {
+				row = slices.Insert(row, 3, text(orDash(originText(j.Origin))))
+			}
+			list.add(row...)
 		}
 		list.print(p, t.out)
 	}

@@ -87,6 +87,7 @@ func (t *tool) printJob(p *printer, j *queue.JobInfo, r *retries) {
 	if !j.Parent.IsZero() {
 		field("parent", j.Parent.String())
 	}
+	field("origin", safe(originText(j.Origin)))
 	field("tags", safe(strings.Join(j.Tags, ", ")))
 	field("args", jsonText(j.Args))
 	for _, name := range slices.Sorted(maps.Keys(j.Headers)) {

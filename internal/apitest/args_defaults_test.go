@@ -30,6 +30,7 @@ func (w withDefaults) JobDefaults() errand.JobOptions {
 		Queue: "mail", Priority: 7, Delay: time.Hour, Policy: policy.Policy{Retries: 3, NoDelayRetries: 3}, Timeout: time.Minute,
 		StartWithin: 2 * time.Hour, FinishWithin: 3 * time.Hour, OnExpire: errand.Dead, Group: w.Customer,
 		Unique: &errand.Unique{Key: "key of " + w.Customer}, Headers: map[string]string{"from": "kind"}, Tags: []string{"kind"},
+		Origin: errand.Origin{Device: "kind", ID: "1"},
 	}
 }
 
@@ -71,7 +72,7 @@ func TestEnqueue_DefaultsOfAKind(t *testing.T) {
 			j := lookUp(t, q, add(withDefaults{Customer: customer}, o))
 			if j.Queue != "mail" || j.Priority != 7 || j.Timeout != time.Minute || j.Group != customer || j.State != errand.Scheduled ||
 				j.StartBy.IsZero() || j.Deadline.IsZero() || j.Unique != "key of "+customer || j.Headers["from"] != "kind" || j.Tags[0] != "kind" ||
-				j.Policy == nil || j.Policy.Retry.Retries != 3 {
+				j.Policy == nil || j.Policy.Retry.Retries != 3 || j.Origin.Device != "kind" {
 				t.Errorf("%s: %+v", name, j)
 			}
 			if got := seen[fmt.Sprintf(`{"Customer":%q}`, customer)]; got != "mail kind" {
@@ -81,13 +82,13 @@ func TestEnqueue_DefaultsOfAKind(t *testing.T) {
 		own := &errand.JobOptions{
 			Queue: "default", Priority: -1, DueAt: time.Now().Add(-time.Hour), Policy: policy.Policy{}, Timeout: time.Second, StartWithin: 24 * time.Hour,
 			FinishWithin: 25 * time.Hour, OnExpire: errand.Expired, Group: "own " + name, Unique: &errand.Unique{Key: "own " + name},
-			Headers: map[string]string{"own": name}, Tags: []string{},
+			Headers: map[string]string{"own": name}, Tags: []string{}, Origin: errand.Origin{Device: "own", ID: "2"},
 		}
 		before := *own
 		j := lookUp(t, q, add(withDefaults{Customer: "own " + name}, own))
 		if j.Queue != "default" || j.Priority != -1 || j.Timeout != time.Second || j.Group != "own "+name || j.State != errand.Ready ||
 			time.Until(j.StartBy) < 22*time.Hour || time.Until(j.Deadline) < 23*time.Hour || j.Unique != "own "+name ||
-			!reflect.DeepEqual(j.Headers, own.Headers) || len(j.Tags) != 0 || j.Policy.Retry.Retries != 0 {
+			!reflect.DeepEqual(j.Headers, own.Headers) || len(j.Tags) != 0 || j.Policy.Retry.Retries != 0 || j.Origin != own.Origin {
 			t.Errorf("%s: %+v", name, j)
 		}
 		if !reflect.DeepEqual(*own, before) {
@@ -144,7 +145,7 @@ func TestSchedule_DefaultsOfAKind(t *testing.T) {
 	}
 	o := must(q.Schedules().Get(t.Context(), "s")).Options
 	if o.Queue != "mail" || o.Priority != 7 || o.Delay != 0 || o.Group != "ada" || o.Headers["from"] != "kind" ||
-		o.StartWithin == 0 || o.FinishWithin == 0 || o.OnExpire == "" || o.Unique.Key != "key of ada" {
+		o.StartWithin == 0 || o.FinishWithin == 0 || o.OnExpire == "" || o.Unique.Key != "key of ada" || len(o.Tags) != 1 {
 		t.Errorf("%+v", o)
 	}
 	s.Args = withDefaults{defaults: func() errand.JobOptions {

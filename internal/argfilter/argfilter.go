@@ -191,7 +191,7 @@ func pick(ctx context.Context, q Queue, all []errand.JobInfo, keep func(*errand.
 // About returns about how many jobs a list by f looks at until its end, by the numbers of all lanes.
 // It is not known of a list of which an index finds a part.
 func About(f *errand.JobFilter, lanes []errand.LaneTotals) (n int64, known bool) {
-	if f.Group+f.Tag != "" || !f.Parent.IsZero() || len(f.IDs) > 0 {
+	if f.Group+f.Tag != "" || !f.Parent.IsZero() || f.Origin.Device != "" || len(f.IDs) > 0 {
 		return 0, false
 	}
 	for _, t := range []time.Time{f.CreatedFrom, f.CreatedBefore, f.DueFrom, f.DueBefore, f.EndedFrom, f.EndedBefore} {

@@ -160,7 +160,7 @@ func TestAbout(t *testing.T) {
 		{errand.JobFilter{}, 511}, {errand.JobFilter{Queue: "a"}, 495}, {errand.JobFilter{Kind: "k", States: []errand.State{errand.Ready}}, 17},
 		{errand.JobFilter{Queue: "b", States: []errand.State{errand.Ready, errand.Dead}}, 20}, {errand.JobFilter{States: []errand.State{errand.Cancelled}}, 392},
 		{errand.JobFilter{Error: "x", States: []errand.State{errand.Running, errand.Blocked, errand.Scheduled}}, 98},
-		{errand.JobFilter{Group: "g"}, -1}, {errand.JobFilter{Tag: "t"}, -1}, {errand.JobFilter{Parent: errand.ID{1}}, -1}, {errand.JobFilter{DueFrom: time.Unix(1, 0)}, -1},
+		{errand.JobFilter{Group: "g"}, -1}, {errand.JobFilter{Tag: "t"}, -1}, {errand.JobFilter{Parent: errand.ID{1}}, -1}, {errand.JobFilter{Origin: errand.Origin{Device: "d"}}, -1}, {errand.JobFilter{DueFrom: time.Unix(1, 0)}, -1},
 	} {
 		if n, known := argfilter.About(&c.f, lanes); known != (c.want >= 0) || known && n != c.want {
 			t.Errorf("%+v: %d, %v, want %d", c.f, n, known, c.want)

@@ -87,9 +87,7 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 			Timeout: j.Timeout.Microseconds(), Doc: j.Policy, Headers: j.Headers, Args: j.Args,
 		}
 		r.ID, r.UniqueKey = t.meta.nextJob, sql.NullString{String: j.Unique, Valid: j.Unique != ""}
-		if len(j.Tags) > 0 {
-			r.Options = hasTags
-		}
+		r.markTags(j.Tags)
 		if r.schedule = t.fresh.schedule; r.schedule != "" {
 			r.Options |= hasOrigin
 		}

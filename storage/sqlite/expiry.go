@@ -112,6 +112,11 @@ func (t *tx) fillOption(l *storage.Leased, r *jobRow) (err error) {
 		}
 		l.Checkpoint = data
 	}
+	if r.Options&wasPassedOn != 0 {
+		if l.Origin, err = t.originOf(r); err != nil {
+			return err
+		}
+	}
 	if r.Options&hasOption == 0 {
 		return nil
 	}

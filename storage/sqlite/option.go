@@ -197,6 +197,19 @@ func (t *tx) option(id int64) (*option, error) {
 	return o, err
 }
 
+// originOf returns where a job came from that is marked as passed on. The tags of a new one may
+// not be written yet.
+func (t *tx) originOf(r *jobRow) (storage.Origin, error) {
+	if r.origin != (storage.Origin{}) {
+		return r.origin, nil
+	}
+	var tag string
+	var tags []string
+	err := t.each(sqlTags, []any{r.ID}, []any{&tag}, func() { tags = append(tags, tag) })
+	o, _ := storage.OriginOf(tags)
+	return o, err
+}
+
 // Checkpoint implements [storage.Checkpointer].
 func (s *Store) Checkpoint(ctx context.Context, c storage.Checkpoint) (r storage.ItemResult, err error) {
 	// Also from the ballast: a job that runs needs it to get on, and one row is all it can have.

@@ -407,8 +407,8 @@ func TestList_PassesOverTies(t *testing.T) {
 	}
 }
 
-// Jobs of which nothing was kept run no statement about what is kept, and jobs of no schedule
-// none about schedules.
+// Jobs of which nothing was kept run no statement about what is kept, jobs of no schedule none
+// about schedules, and jobs that were not passed on none about where they came from.
 func TestKept_CostsOthersNothing(t *testing.T) {
 	s := openTemp(t)
 	ctx, now := t.Context(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -417,7 +417,7 @@ func TestKept_CostsOthersNothing(t *testing.T) {
 		w := s.queue.writer
 		if err := w.alone(func() error {
 			for text := range w.stmts.texts {
-				if strings.Contains(text, "errand_kept") || strings.Contains(text, "errand_origin") {
+				if strings.Contains(text, "errand_kept") || strings.Contains(text, "errand_origin") || text == sqlTags {
 					found = append(found, text)
 				}
 			}
@@ -473,5 +473,12 @@ func TestKept_CostsOthersNothing(t *testing.T) {
 	}
 	if len(about()) == 0 {
 		t.Error("a checkpoint ran none of them: this test sees nothing")
+	}
+	exchange(storage.Finish{Outcome: storage.OutcomeDone})
+	if _, err := s.Enqueue(ctx, now, []storage.NewJob{{Queue: "q", Kind: "k", Tags: storage.FromTags(storage.Origin{Device: "pi", ID: "17"})}}); err != nil {
+		t.Fatal(err)
+	}
+	if exchange(storage.Finish{}); l.Origin.ID != "17" || !slices.Contains(about(), sqlTags) {
+		t.Errorf("a job from %v ran only %q", l.Origin, about())
 	}
 }

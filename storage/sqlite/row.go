@@ -38,7 +38,8 @@ const inlineLimit = 2048
 
 // The bits of options: errand_option has a row of the job, errand_tag has; the job was
 // redriven; errand_history may have edits of it; errand_kept may have a row; a schedule
-// has enqueued it, so that errand_origin has a row while it is live or dead.
+// has enqueued it, so that errand_origin has a row while it is live or dead; its tags say
+// where it came from, see [storage.Origin].
 const (
 	hasOption   = 1
 	hasTags     = 2
@@ -46,6 +47,7 @@ const (
 	hasEdits    = 8
 	hasKept     = 16
 	hasOrigin   = 32
+	wasPassedOn = 64
 )
 
 // facts are what has to be known of a job when its row goes. Of a leased job none
@@ -83,9 +85,26 @@ type jobRow struct {
 	Doc       []byte // of the policy
 	Headers   []byte
 	Args      []byte
-	schedule  string  // of a new job, that has enqueued it
-	option    *option // of a new job; of others nil until it is read
-	leads     int     // see calls: the index of a want, plus one; 0: the job brings no others
+	comesFrom
+	option *option // of a new job; of others nil until it is read
+	leads  int     // see calls: the index of a want, plus one; 0: the job brings no others
+}
+
+// comesFrom is what has made a new job.
+type comesFrom struct {
+	schedule string
+	origin   storage.Origin
+}
+
+// markTags notes that a new job has tags, if there are any, and what they say of its origin.
+func (r *jobRow) markTags(tags []string) {
+	if len(tags) == 0 {
+		return
+	}
+	r.Options |= hasTags
+	if r.origin, _ = storage.OriginOf(tags); r.origin != (storage.Origin{}) {
+		r.Options |= wasPassedOn
+	}
 }
 
 // dest returns where the values of wideColumns go.

@@ -70,6 +70,10 @@ UNION ALL SELECT id, options FROM main.errand_finished UNION ALL SELECT id, opti
 	{name: "wrong marks of tags", means: "a job is marked as having tags if, and only if, it has some",
 		sql: `SELECT id FROM (SELECT id, options FROM main.errand_job UNION ALL SELECT id, options FROM main.errand_finished
 UNION ALL SELECT id, options FROM main.errand_dead) j WHERE (options & 2 <> 0) <> EXISTS (SELECT 1 FROM main.errand_tag WHERE job = j.id)`},
+	{name: "wrong marks of origins", means: "a job is marked as passed on if, and only if, its tags say where it came from",
+		sql: `SELECT id FROM (SELECT id, options FROM main.errand_job UNION ALL SELECT id, options FROM main.errand_finished
+UNION ALL SELECT id, options FROM main.errand_dead) j WHERE (options & 64 <> 0) <>
+EXISTS (SELECT 1 FROM main.errand_tag WHERE job = j.id AND tag >= 'errand.from:' AND tag < 'errand.from;' AND instr(tag, ','))`},
 	{name: "options without a job", means: "what few jobs have is deleted with its job",
 		sql: `SELECT job FROM main.errand_option WHERE job NOT IN
 (SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead)`},

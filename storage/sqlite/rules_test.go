@@ -35,6 +35,7 @@ var broken = map[string]string{
 	"errors without a job":        `UPDATE errand_error SET job = 1000`,
 	"tags without a job":          `UPDATE errand_tag SET job = 1000`,
 	"wrong marks of tags":         `UPDATE errand_job SET options = 2`,
+	"wrong marks of origins":      `UPDATE errand_job SET options = options | 64`,
 	"options without a job":       `UPDATE errand_option SET job = job + 1000, start_by = 0, deadline = 0`,
 	"wrong marks of options":      `UPDATE errand_job SET options = options | 1`,
 
@@ -142,7 +143,7 @@ func everything(t *testing.T, s *sqlite.Store) {
 	t.Helper()
 	unique := newJob("default", "waits")
 	unique.Unique, unique.Policy, unique.Args = "waits 1", []byte(`{"numRetries":1}`), make([]byte, 10_000)
-	unique.Tags = []string{"a", "b"}
+	unique.Tags = append(storage.FromTags(storage.Origin{Device: "pi", ID: "17"}), "a", "b")
 	if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{unique}); err != nil {
 		t.Fatal(err)
 	}

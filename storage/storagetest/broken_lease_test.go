@@ -15,6 +15,21 @@ var leaseFaults = []fault{
 			current(m, &x.Finish[i].Lease)
 		}
 	})},
+	{"a redriven job has no origin", "lease_origin", after(func(_ *Memory, _ time.Time, _ storage.Exchange, res *storage.ExchangeResult) {
+		for i := range res.Leased {
+			if l := &res.Leased[i]; l.Redriven {
+				l.Origin = storage.Origin{}
+			}
+		}
+	})},
+	{"the tag of a device is taken for an origin", "lease_origin", after(func(m *Memory, _ time.Time, _ storage.Exchange, res *storage.ExchangeResult) {
+		for i := range res.Leased {
+			l := &res.Leased[i]
+			if j := m.jobs[l.Key]; l.Origin.ID == "" && slices.Contains(j.Tags, "errand.from:pi") {
+				l.Origin.Device = "pi"
+			}
+		}
+	})},
 	{"fewer due jobs are made ready than the bound", "lease_promotion", bounding(func(b *Bounds) { b.Promoted = 3 })},
 	{"NextDue passes due jobs by", "lease_promotion", after(func(_ *Memory, now time.Time, _ storage.Exchange, res *storage.ExchangeResult) {
 		if !res.NextDue.After(now) {

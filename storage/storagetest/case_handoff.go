@@ -44,6 +44,17 @@ those that an Exchange right after it would lease`, func(f *fixture) {
 		}
 	}},
 
+	{"handoff_origin", `Origin is that of the job, as its tags say, see [OriginOf].`, func(f *fixture) {
+		want := storage.Origin{Device: "pi", ID: "17"}
+		w := f.offer(f.s, usual, 1)
+		for _, o := range []storage.Origin{want, {}} {
+			w.Capacity(1)
+			if l := w.took("handed over", f.add(newJob(tagged(append(storage.FromTags(o), "red")...)))...)[0]; l.Origin != o {
+				f.Errorf("the job comes from %v, want %v", l.Origin, o)
+			}
+		}
+	}},
+
 	{"handoff_held", `goes on to lease jobs of want
 Offer announces a worker that will lease jobs of want for lease`, func(f *fixture) {
 		other := f.db.Open()

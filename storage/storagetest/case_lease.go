@@ -280,4 +280,34 @@ Wants are the jobs to lease.`, func(f *fixture) {
 			f.Errorf("the lease before returned %d, want lost", r)
 		}
 	}},
+
+	{"lease_origin", `Origin is that of the job, as its tags say, see [OriginOf].`, func(f *fixture) {
+		want := storage.Origin{Device: "pi", ID: "a:17"}
+		tags := append([]string{"red", "errand.parent:17"}, storage.FromTags(want)...)
+		has := func(when string, l storage.Leased) {
+			f.Helper()
+			if l.Origin != want {
+				f.Errorf("%s: the job comes from %v, want %v", when, l.Origin, want)
+			}
+		}
+		l := f.run(f.s, tagged(tags...))
+		has("first", l)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now})
+		l = f.leaseOne(f.s)
+		has("as it is retried", l)
+		f.apply(f.s, died(l.Lease, storage.ReasonPermanent, "no"))
+		f.did("redrive", f.redrive(named(l.ID), ""), 1, nil, nil)
+		l = f.leaseOne(f.s)
+		has("redriven", l)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		holder := f.db.Open()
+		l = f.run(holder, tagged(tags...), func(n *storage.NewJob) { n.Args = noise(5000) })
+		f.db.Reboot(holder)
+		got := f.takes(f.s, 0, l.Lease, storage.Cut)
+		has("reclaimed", got.Leased)
+		f.apply(f.s, storage.Finish{Lease: got.Lease, Outcome: storage.OutcomeDone})
+		want = storage.Origin{}
+		has("of no origin", f.run(f.s, tagged("red", storage.FromTags(storage.Origin{Device: "pi"})[0])))
+		has("without tags", f.run(f.s))
+	}},
 }

@@ -358,7 +358,7 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		step("Delete of a dead one", 1, func(s storage.Selection) (storage.Step, error) { return f.s.Delete(f.ctx, s) })
 	}},
 
-	{"tags_stay", `Tags []string // distinct, none of them empty or with a space
+	{"tags_stay", `Tags []string // distinct, none of them empty or with a space, and those of at most one Origin, see [FromTags]
 Tags []string // sorted; nil: none
 Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {
 		given := []string{"b%", "a", "é:c"}

@@ -538,6 +538,7 @@ func (j *job) record() storage.Record {
 // leased returns what a holder is told of j.
 func (j *job) leased() storage.Leased {
 	startBy, deadline := j.windows.ends()
+	origin, _ := storage.OriginOf(j.Tags)
 	return storage.Leased{
 		WriteStart: j.unproven,
 		StartBy:    startBy, Deadline: deadline, Unsettled: j.windows.open && (!startBy.IsZero() || !deadline.IsZero()),
@@ -546,7 +547,7 @@ func (j *job) leased() storage.Leased {
 		Membership: storage.Membership{Group: j.Group, Behind: j.lease.behind},
 		Counters:   j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
 		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args),
-		Past: storage.Past{Previous: j.previous, Checkpoint: bytes.Clone(j.Checkpoint), Redriven: j.redriven},
+		Past: storage.Past{Previous: j.previous, Checkpoint: bytes.Clone(j.Checkpoint), Redriven: j.redriven, Origin: origin},
 	}
 }
 

@@ -260,6 +260,7 @@ var (
 	anyQueue  = rapid.SampledFrom([]string{"a", "b", "a", "b", storage.BulkQueue})
 	anyKind   = rapid.SampledFrom([]string{"x", "y"})
 	anyTag    = rapid.SampledFrom([]string{"red", "green", "blue"})
+	anyOrigin = rapid.SampledFrom([]storage.Origin{{}, {Device: "pi", ID: "1"}, {Device: "pi", ID: "2"}, {Device: "hub", ID: "1"}})
 	anyState  = rapid.SampledFrom([]storage.State{storage.Scheduled, storage.Ready, storage.Running, storage.Done, storage.Cancelled, storage.Expired, storage.Dead, storage.Blocked})
 	anyReason = rapid.SampledFrom([]storage.Reason{storage.ReasonExhausted, storage.ReasonPermanent, storage.ReasonCrashed, storage.ReasonSnoozed, storage.ReasonDecode})
 	anyError  = rapid.SampledFrom([]string{"Timeout", "refused", "100% lost"})

@@ -27,12 +27,9 @@ func (h *history) newJob(t *rapid.T) storage.NewJob {
 	}
 	if rapid.Bool().Draw(t, "extras") {
 		n.Headers, n.Policy, n.Timeout = []byte("headers"), []byte("{}"), time.Minute
-		n.Tags = rapid.SliceOfNDistinct(anyTag, 0, 3, rapid.ID).Draw(t, "tags")
+		n.Tags = append(rapid.SliceOfNDistinct(anyTag, 0, 3, rapid.ID).Draw(t, "tags"), storage.FromTags(anyOrigin.Draw(t, "origin"))...)
 		if len(n.Tags) == 0 {
 			n.Tags = nil // as a schedule gives it back
-		}
-		if len(n.Tags) == 0 {
-			n.Tags = nil
 		}
 	}
 	if rapid.IntRange(0, 2).Draw(t, "windows") == 0 {
@@ -99,7 +96,8 @@ func (h *history) filter(t *rapid.T) (real, model storage.Filter) {
 		f.Kind = anyKind.Draw(t, "kind")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "by tag") == 0 {
-		f.Tag = anyTag.Draw(t, "tag")
+		tags := append(storage.FromTags(anyOrigin.Draw(t, "origin")), anyTag.Draw(t, "tag"))
+		f.Tag = rapid.SampledFrom(tags).Draw(t, "one of them")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "by reason") == 0 {
 		f.Reason = anyReason.Draw(t, "reason")
