@@ -1,0 +1,76 @@
+package ratchet
+
+// Server is what the server keeps of a stream. All of it is persisted: [Server.Answer] and
+// [Server.Accept] return what is written in the commit in which jobs are enqueued. The zero value
+// is a stream that has not begun, so a stream without a row is one.
+type Server struct {
+	N    uint64
+	T, P Token
+	S    Taking
+	Held bool
+	// Fork is who forked last, while the stream is held; after Accept it is who begins a new stream.
+	Fork Shown
+}
+
+// Shown is what a forked device showed. The zero value is nobody.
+type Shown struct {
+	By    bool // there is one
+	N     uint64
+	Token Token
+}
+
+// Answer returns the row after a request, and the answer. The caller reads the row, and writes it
+// if it has changed, in one transaction; the answer leaves after the commit. Answer calls judge if a
+// send is taken, once, in that transaction. fresh is random, and new for each call.
+func (s Server) Answer(r Request, fresh Token, judge func() []Verdict) (Server, Answer) {
+	a := Answer{Request: r.ID, Status: Stale}
+	switch {
+	case r.Kind == AskCheck:
+		a.Status, a.Check = Checked, s.T.Check()
+		return s, a
+	case r.Kind == Ask && r.Check != s.T.Check(), r.Kind == Send && r.Token != s.T:
+		return s, a
+	case r.Token != s.T && r.Token != s.P:
+		return s.fork(r, a)
+	case s.Held:
+		a.Status = Held
+		return s, a
+	case r.Kind == Send:
+		s.S = Taking{N: r.N, Verdicts: judge()}
+	}
+	s.P, s.T, s.N = r.Token, fresh, s.N+1
+	a.Status, a.N, a.T, a.S = Taken, s.N, s.T, s.S
+	return s, a
+}
+
+func (s Server) fork(r Request, a Answer) (Server, Answer) {
+	shown := Shown{By: true, N: r.N, Token: r.Token}
+	if !s.Held && s.Fork == shown {
+		a.Status = Renewed
+		return s, a
+	}
+	// Of several the one with the highest n is kept: it goes on if the server was put back.
+	if !s.Held || r.N > s.Fork.N {
+		s.Held, s.Fork = true, shown
+	}
+	a.Status, a.N, a.S = Forked, s.N, s.S
+	return s, a
+}
+
+// Accept returns the row after a hold was ended. Who shows the highest n goes on. If the server was
+// put back, that is the device that forked: it is as if its ask had had its effect. Otherwise it is
+// who has T or P, if anybody has, and the one that forked begins a new stream when it next asks.
+//
+// From this commit on, each job of any stream of this device is looked up by its origin before it
+// is enqueued, and is a Duplicate if it is there. Copies of a device's file have jobs in common, and a
+// late send may have come to a server that was put back, of which the device has learnt
+// before that it was never taken.
+//
+// Accept does nothing if the stream is not held. fresh is random.
+func (s Server) Accept(fresh Token) Server {
+	if s.Held && s.Fork.N >= s.N {
+		s.P, s.T, s.N, s.Fork = s.Fork.Token, fresh, s.Fork.N+1, Shown{}
+	}
+	s.Held = false
+	return s
+}
