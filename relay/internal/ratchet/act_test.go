@@ -172,9 +172,9 @@ func (m *model) settle(w *world, p, k uint8, s ratchet.Settlement, cut bool) {
 			at = ratchet.Absent
 		case j.state == leased && j.by == p:
 			at = ratchet.Leased
-		case j.state == dead:
+		case j.state == dead && m.broken != "a dead job is kept with a verdict that it is there":
 			at = ratchet.Dead
-		case j.state == done || j.state == cancelled:
+		case j.state == done || j.state == dead || j.state == cancelled:
 			at = ratchet.Ended
 		}
 		if !cut || m.broken != "a settlement is one commit: the row first" {
@@ -188,10 +188,7 @@ func (m *model) settle(w *world, p, k uint8, s ratchet.Settlement, cut bool) {
 	m.release(w, p, k)
 	f.rows[k] = s.After
 	if s.Missing.Before > 0 {
-		f.missing[k] = missing{after: uint8(s.Missing.After), before: uint8(s.Missing.Before)}
-		for _, id := range s.Missing.Not {
-			f.missing[k].not[id[0]-1] = true
-		}
+		f.missing[k] = s.Missing
 	}
 	if s.Renew {
 		f.stream[k] = w.begun

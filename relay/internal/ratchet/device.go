@@ -1,7 +1,5 @@
 package ratchet
 
-import "slices"
-
 // Device is what the device keeps of a stream. It is written only in the commit of a [Settlement]. The
 // name of the owner and the stream's own ID are in the same row, and are the caller's. The zero value
 // is a stream that has not begun.
@@ -49,17 +47,22 @@ type Settlement struct {
 }
 
 // Missing is which jobs are not on a server that was put back, of those that the device has ended as
-// Enqueued or Duplicate: those of the sends whose n is greater than After and less than Before, and
-// those in Not, of the send with n After. A late copy of that send has come to the server
-// since, and there the server has judged otherwise. The zero value is empty.
+// Enqueued or Duplicate: those of the sends whose n is greater than that of S and less than Before.
+// S itself may be a late copy that came to the server since, so what S says of a job goes before:
+// the server may have judged otherwise. The zero value is empty.
 type Missing struct {
-	After, Before uint64
-	Not           []ID
+	S      Taking
+	Before uint64
 }
 
-// Has reports whether a job is missing that was ended by the verdicts of the send n.
+// Has reports whether a job is missing that the device has ended by the verdicts of the send n.
 func (m Missing) Has(job ID, n uint64) bool {
-	return m.After < n && n < m.Before || n == m.After && slices.Contains(m.Not, job)
+	for _, v := range m.S.Verdicts {
+		if v.Job == job {
+			return m.S.N <= n && n < m.Before && !v.there()
+		}
+	}
+	return m.S.N < n && n < m.Before
 }
 
 // AskCheck begins to ask, whatever was under way: its answer comes too late from now on. id is random.
@@ -104,17 +107,14 @@ func (o Owner) Receive(a Answer) (Owner, Settlement) {
 		if a.S.N == o.Row.N {
 			s.Of, s.Verdicts = a.S.N, a.S.Verdicts
 		}
+	case Resumed:
+		s.After, s.Missing = Device{N: a.N, Token: a.T}, Missing{S: a.S, Before: o.Row.N}
 	case Held:
 		s.After.Held = true
 	case Forked:
 		s.After.Held = true
 		if o.Row.N >= a.N {
-			s.Missing = Missing{After: a.S.N, Before: o.Row.N}
-			for _, v := range a.S.Verdicts {
-				if !v.there() {
-					s.Missing.Not = append(s.Missing.Not, v.Job)
-				}
-			}
+			s.Missing = Missing{S: a.S, Before: o.Row.N}
 		}
 	case Renewed:
 		s.After, s.Renew = Device{}, true
@@ -142,11 +142,11 @@ type Place uint8
 
 // The places. The zero value is not there: its file was put back to before the job was made.
 const (
-	Absent Place = iota
-	Leased       // by this owner
-	Waiting      // not leased, or leased by another
-	Dead         // as its file was put back to before it was redriven
-	Ended        // in some other way: cancelled here, expired here
+	Absent  Place = iota
+	Leased        // by this owner
+	Waiting       // not leased, or leased by another
+	Dead          // as its file was put back to before it was redriven
+	Ended         // in some other way: cancelled here, expired here
 )
 
 // Action is what is done to a job in a settlement.

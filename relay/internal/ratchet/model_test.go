@@ -18,7 +18,7 @@ const (
 	maxJobs    = 3
 	maxStreams = 2 // of a device
 	maxBegun   = 6 // on the server
-	maxPackets = 5
+	maxPackets = 6
 )
 
 // The states of a job on the device. The zero value is not made yet.
@@ -47,27 +47,8 @@ type file struct {
 	rows    [maxStreams]ratchet.Device
 	owner   [maxStreams]uint8 // the process, plus one
 	stream  [maxStreams]uint8 // the stream's ID
-	missing [maxStreams]missing
+	missing [maxStreams]ratchet.Missing
 	jobs    [maxJobs]job
-}
-
-// missing is a list that the device has written down, so that worlds can be compared.
-type missing struct {
-	after, before uint8
-	not           [maxJobs]bool
-}
-
-func (m missing) has(job int, n uint8) bool {
-	return ratchet.Missing{After: uint64(m.after), Before: uint64(m.before), Not: m.ids()}.Has(ratchet.ID{uint8(job + 1)}, uint64(n))
-}
-
-func (m missing) ids() (ids []ratchet.ID) {
-	for i, not := range m.not {
-		if not {
-			ids = append(ids, ratchet.ID{uint8(i + 1)})
-		}
-	}
-	return ids
 }
 
 type process struct {
@@ -125,7 +106,9 @@ func (w *world) of(p uint8) *file {
 }
 
 func (w *world) random() [16]byte {
-	w.fresh++
+	if w.fresh++; w.fresh == 0 {
+		panic("a history has more tokens than there are")
+	}
 	return [16]byte{w.fresh}
 }
 
@@ -140,8 +123,8 @@ var checks = func() map[ratchet.Check]uint8 {
 
 // key returns a hash of a world. Worlds that differ only in the names of their tokens and requests,
 // or in the order of packets, have the same key.
-func (w *world) key() uint64 {
-	e := encoder{next: 1, buf: make([]byte, 0, 1024)}
+func (w *world) key(e *encoder) uint64 {
+	*e = encoder{next: 1, buf: e.buf[:0], copy: e.copy[:0]}
 	e.server(&w.server)
 	e.bools(w.saved[0], w.saved[1], w.putBack[0], w.putBack[1], w.putBack[2])
 	if w.saved[0] {
@@ -169,6 +152,7 @@ func (w *world) key() uint64 {
 
 type encoder struct {
 	buf   []byte
+	copy  []byte
 	names [256]uint8
 	next  uint8
 }
@@ -214,7 +198,7 @@ func (e *encoder) server(s *server) {
 		e.token(t.T[0])
 		e.token(t.P[0])
 		e.taking(t.S)
-		e.bools(t.Held, t.Fork.By)
+		e.bools(t.Held, t.Fork.By, t.Fork.Back)
 		e.buf = append(e.buf, byte(t.Fork.N))
 		e.token(t.Fork.Token[0])
 	}
@@ -229,8 +213,8 @@ func (e *encoder) file(f *file) {
 	}
 	for k := range f.rows {
 		e.row(f.rows[k])
-		e.buf = append(e.buf, f.owner[k], f.stream[k], f.missing[k].after, f.missing[k].before)
-		e.bools(f.missing[k].not[:]...)
+		e.buf = append(e.buf, f.owner[k], f.stream[k], byte(f.missing[k].Before))
+		e.taking(f.missing[k].S)
 	}
 	for _, j := range f.jobs {
 		e.buf = append(e.buf, j.state, j.by, byte(j.kept), j.sent, byte(j.judged))
@@ -255,7 +239,8 @@ func (e *encoder) packets(w *world) {
 		e.taking(a.S)
 		parts[i] = [2]int{from, len(e.buf)}
 	}
-	all := slices.Clone(e.buf)
+	e.copy = append(e.copy, e.buf...)
+	all := e.copy
 	slices.SortFunc(parts[:w.len], func(a, b [2]int) int { return bytes.Compare(all[a[0]:a[1]], all[b[0]:b[1]]) })
 	e.buf = e.buf[:start]
 	for _, p := range parts[:w.len] {

@@ -87,8 +87,14 @@ func (m *model) receive(w *world, p packet, cut bool) {
 	if m.broken == "verdicts are of the send under way" && p.answer.Status == ratchet.Taken {
 		s.Verdicts, s.Of = p.answer.S.Verdicts, p.answer.S.N
 	}
-	if m.broken == "missing is what came after S" && s.Missing.Before > 0 {
-		s.Missing.After = p.answer.N - 1
+	switch {
+	case s.Missing.Before == 0:
+	case m.broken == "missing is what came after S":
+		s.Missing.S = ratchet.Taking{N: p.answer.N - 1}
+	case m.broken == "what S says of a job goes before":
+		s.Missing.S.Verdicts = nil
+	case m.broken == "who goes on is told what is missing" && p.answer.Status == ratchet.Resumed:
+		s.Missing = ratchet.Missing{}
 	}
 	*o = after
 	switch o.Phase {
@@ -119,7 +125,7 @@ func (m *model) forget(w *world) {
 		p := w.packets[i]
 		current := w.processes[p.p].owner[p.k].Request == p.request.ID
 		switch {
-		case m.broken == "an answer is to the request under way" && (p.answer.Status != 0 || p.request.Kind == ratchet.AskCheck):
+		case m.broken == "an answer is to the request under way" && p.answer.Status != 0:
 		case p.answer.Status != 0 || p.request.Kind == ratchet.AskCheck:
 			if !current {
 				continue
@@ -176,11 +182,12 @@ func (m *model) accept(w *world, stream uint8) {
 	s := &w.server.streams[stream]
 	after := s.Accept(w.random())
 	switch m.broken {
+	case "nobody has T after accept":
+		after.T = s.T
 	case "who shows the highest n goes on":
-		after = *s
-		after.Held = false
+		after.Fork.Back = false
 	case "others get new streams":
-		after.Fork = ratchet.Shown{}
+		after.Fork = ratchet.Fork{}
 	}
 	*s = after
 	w.server.lookUp = m.broken != "after accept jobs are looked up"

@@ -104,6 +104,7 @@ const (
 	Stale                     // had no effect
 	Held                      // had no effect: the stream is held
 	Forked                    // holds the stream: has N and S
+	Resumed                   // had its effect after a fork, as the server was put back: has N, T and S
 	Renewed                   // had no effect: the device begins a new stream
 )
 

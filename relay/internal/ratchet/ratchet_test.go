@@ -1,55 +1,76 @@
 package ratchet_test
 
 import (
-	"fmt"
+	"flag"
+	"math/rand/v2"
 	"testing"
-	"time"
 )
 
-// entry is a world that was met, without the world: how it was come to.
-type entry struct {
+var full = flag.Bool("full", false, "search the model to 18 steps, and go through 1,000,000 long histories: see TestModel for how long that takes")
+
+// group is that of jobs which have one.
+var group = [maxJobs]string{"g", "g", ""}
+
+// models are the worlds that are searched. In each some things go wrong, as often as its budget says;
+// requests and answers are lost, late, doubled and out of order in all of them.
+var models = map[string]model{
+	"start": {jobs: 2, streams: 1, groups: group, two: true,
+		left: budget{kills: 1, takeovers: 2, leases: 1, refusals: 1}},
+	"processes": {jobs: 2, streams: 1, groups: group, two: true, established: true,
+		left: budget{kills: 1, takeovers: 2, leases: 1, refusals: 1, redrives: 1}},
+	"verdicts": {jobs: 3, streams: 1, groups: group, established: true,
+		left: budget{kills: 1, leases: 1, refusals: 1, laters: 1, redrives: 1, cancels: 1}},
+	"server put back": {jobs: 2, streams: 1, groups: group, two: true, established: true, late: true,
+		left: budget{makes: 1, kills: 1, takeovers: 1, putServerBack: 1, refusals: 1, redrives: 1}},
+	"device put back": {jobs: 2, streams: 1, groups: group, two: true, established: true, late: true,
+		left: budget{makes: 1, kills: 1, takeovers: 1, putDeviceBack: 1, refusals: 1, redrives: 1}},
+	"clone": {jobs: 2, streams: 1, groups: group, established: true, late: true,
+		left: budget{makes: 1, kills: 1, clones: 1, refusals: 1, redrives: 1}},
+	"two streams": {jobs: 2, streams: 2, streamOf: [maxJobs]uint8{0, 1}, established: true,
+		left: budget{kills: 1, putServerBack: 1}},
+	"two streams, clone": {jobs: 2, streams: 2, streamOf: [maxJobs]uint8{0, 1}, established: true,
+		left: budget{clones: 1}},
+	"one job": {jobs: 1, streams: 1, established: true},
+}
+
+// visit is how a world was come to.
+type visit struct {
 	parent int32
 	step   step
 }
 
-// search goes through all histories of up to depth steps, breadth first, and returns the number of
-// different worlds, and the shortest history to one that must not be.
-func (m *model) search(depth, most int, finish uint64) (met int, history []string) {
-	seen := map[uint64]bool{}
-	all := []entry{{parent: -1}}
+// search goes through all histories of up to depth steps, breadth first. It returns the number of
+// different worlds, and the shortest history to one that is wrong, or from which going on is.
+func (m *model) search(depth int) (met int, history []string) {
 	type here struct {
 		at int32
 		w  *world
 	}
+	var e encoder
+	all := []visit{{parent: -1}}
 	level := []here{{0, m.start()}}
-	seen[level[0].w.key()] = true
-	for range depth {
+	seen := map[uint64]struct{}{level[0].w.key(&e): {}}
+	for d := range depth {
 		var next []here
 		for _, h := range level {
-			m.steps(h.w, func(s step, w *world) {
-				if history != nil {
+			m.steps(h.w, anyStep, func(s step, w *world) {
+				key := w.key(&e)
+				if _, ok := seen[key]; history != nil || ok && w.wrong == "" {
 					return
 				}
-				key := w.key()
-				if seen[key] && w.wrong == "" {
-					return
-				}
-				seen[key] = true
-				all = append(all, entry{h.at, s})
-				wrong := w.wrong
-				if wrong == "" && finish > 0 && key%finish == 0 {
-					wrong = m.finish(w)
-				}
-				if wrong != "" {
-					history = []string{wrong}
-					for at := int32(len(all) - 1); at > 0; at = all[at].parent {
+				seen[key] = struct{}{}
+				all = append(all, visit{h.at, s})
+				at := int32(len(all) - 1)
+				if wrong := m.finish(w); wrong != "" {
+					for history = []string{wrong}; at > 0; at = all[at].parent {
 						history = append([]string{all[at].step.String()}, history...)
 					}
-					return
+				} else if d < depth-1 {
+					after := *w
+					next = append(next, here{at, &after})
 				}
-				next = append(next, here{int32(len(all) - 1), w})
 			})
-			if history != nil || len(all) > most {
+			if history != nil {
 				return len(all), history
 			}
 		}
@@ -58,31 +79,85 @@ func (m *model) search(depth, most int, finish uint64) (met int, history []strin
 	return len(all), nil
 }
 
-func models() map[string]*model {
-	g := [maxJobs]string{"g", "g", ""}
-	return map[string]*model{
-		"start":       {jobs: 2, streams: 1, groups: g, two: true, left: budget{kills: 1, takeovers: 2, leases: 1}},
-		"processes":   {jobs: 2, streams: 1, groups: g, two: true, established: true, left: budget{kills: 1, takeovers: 2, leases: 1, refusals: 1, redrives: 1}},
-		"verdicts":    {jobs: 3, streams: 1, groups: g, established: true, left: budget{kills: 1, leases: 1, refusals: 2, laters: 1, redrives: 1, cancels: 1}},
-		"server back": {jobs: 2, streams: 1, groups: g, established: true, late: true, left: budget{makes: 1, kills: 1, putServerBack: 1, refusals: 1, redrives: 1}},
-		"device back": {jobs: 2, streams: 1, groups: g, established: true, late: true, left: budget{makes: 1, kills: 1, putDeviceBack: 1, refusals: 1, redrives: 1}},
-		"clone":       {jobs: 2, streams: 1, groups: g, established: true, late: true, left: budget{makes: 1, kills: 1, clones: 1}},
-		"streams":     {jobs: 2, streams: 2, streamOf: [maxJobs]uint8{0, 1, 0}, established: true, left: budget{kills: 1, putServerBack: 1}},
+func (m *model) mustHold(t *testing.T, history []string) {
+	t.Helper()
+	for i, s := range history {
+		t.Logf("%2d %s", i+1, s)
+	}
+	if history != nil {
+		t.Error("the last line must not be")
 	}
 }
 
-func TestTry(t *testing.T) {
-	for name, m := range models() {
-		for d := 6; d < 15; d += 2 {
-			start := time.Now()
-			n, h := m.search(d, 1<<20, 16)
-			fmt.Println(name, d, n, time.Since(start))
-			for _, s := range h {
-				fmt.Println("   ", s)
+func TestModel(t *testing.T) {
+	depth := 14
+	if *full {
+		depth = 18
+	}
+	for name, m := range models {
+		t.Run(name, func(t *testing.T) {
+			met, history := m.search(depth)
+			t.Logf("%d worlds in up to %d steps", met, depth)
+			m.mustHold(t, history)
+		})
+	}
+}
+
+// Histories of 50 steps, of which one in twelve is a mishap.
+func TestModel_long(t *testing.T) {
+	histories := 5_000
+	if *full {
+		histories = 1_000_000
+	}
+	for name, m := range models {
+		t.Run(name, func(t *testing.T) {
+			l := &m.left
+			l.kills, l.takeovers, l.leases, l.refusals, l.laters, l.redrives = 9, 9, 9, 4, 4, 9
+			for seed := range uint64(histories/len(models) + 1) {
+				if _, history := m.walk(seed, 50); history != nil {
+					t.Logf("seed %d", seed)
+					m.mustHold(t, history)
+					return
+				}
 			}
-			if h != nil {
-				break
+		})
+	}
+}
+
+// walk goes through one random history, and returns the last world, and the history if it is wrong.
+func (m *model) walk(seed uint64, steps int) (w *world, history []string) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	w = m.start()
+	for range steps {
+		var chosen world
+		var how step
+		n := 0
+		choose := func(s step, after *world) {
+			if n++; r.IntN(n) == 0 {
+				chosen, how = *after, s
 			}
 		}
+		kind := ofNetwork
+		switch r.IntN(12) {
+		case 0:
+			kind = mishap
+		case 1, 2, 3:
+			kind = ofDevice
+		}
+		if m.steps(w, kind, choose); n == 0 {
+			m.steps(w, anyStep, choose)
+		}
+		if n == 0 {
+			break
+		}
+		*w = chosen
+		history = append(history, how.String())
+		if w.wrong != "" {
+			return w, append(history, w.wrong)
+		}
 	}
+	if wrong := m.finish(w); wrong != "" {
+		return w, append(history, wrong)
+	}
+	return w, nil
 }

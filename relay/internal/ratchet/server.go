@@ -8,13 +8,15 @@ type Server struct {
 	T, P Token
 	S    Taking
 	Held bool
-	// Fork is who forked last, while the stream is held; after Accept it is who begins a new stream.
-	Fork Shown
+	// Fork is who forked. While the stream is held that is the one with the highest n; after Accept it
+	// is who goes on, or begins a new stream, when it next asks.
+	Fork Fork
 }
 
-// Shown is what a forked device showed. The zero value is nobody.
-type Shown struct {
+// Fork is what a forked device showed. The zero value is nobody.
+type Fork struct {
 	By    bool // there is one
+	Back  bool // its n was not less than N: the server was put back
 	N     uint64
 	Token Token
 }
@@ -30,36 +32,43 @@ func (s Server) Answer(r Request, fresh Token, judge func() []Verdict) (Server, 
 		return s, a
 	case r.Kind == Ask && r.Check != s.T.Check(), r.Kind == Send && r.Token != s.T:
 		return s, a
+	case r.Kind == Ask && s.Fork.By && !s.Held && r.Token == s.Fork.Token:
+		if a.Status = Renewed; !s.Fork.Back {
+			return s, a
+		}
+		a.Status, s.N = Resumed, max(s.N, r.N)
 	case r.Token != s.T && r.Token != s.P:
 		return s.fork(r, a)
 	case s.Held:
 		a.Status = Held
 		return s, a
-	case r.Kind == Send:
-		s.S = Taking{N: r.N, Verdicts: judge()}
+	default:
+		if a.Status = Taken; r.Kind == Send {
+			s.S = Taking{N: r.N, Verdicts: judge()}
+		}
+		if s.Fork.Back {
+			s.Fork = Fork{} // who goes on has written a later token
+		}
 	}
 	s.P, s.T, s.N = r.Token, fresh, s.N+1
-	a.Status, a.N, a.T, a.S = Taken, s.N, s.T, s.S
+	a.N, a.T, a.S = s.N, s.T, s.S
 	return s, a
 }
 
+// fork holds the stream. Of several forks that with the highest n is kept: it goes on if the server
+// was put back.
 func (s Server) fork(r Request, a Answer) (Server, Answer) {
-	shown := Shown{By: true, N: r.N, Token: r.Token}
-	if !s.Held && s.Fork == shown {
-		a.Status = Renewed
-		return s, a
-	}
-	// Of several the one with the highest n is kept: it goes on if the server was put back.
 	if !s.Held || r.N > s.Fork.N {
-		s.Held, s.Fork = true, shown
+		s.Held, s.Fork = true, Fork{By: true, Back: r.N >= s.N, N: r.N, Token: r.Token}
 	}
 	a.Status, a.N, a.S = Forked, s.N, s.S
 	return s, a
 }
 
 // Accept returns the row after a hold was ended. Who shows the highest n goes on. If the server was
-// put back, that is the device that forked: it is as if its ask had had its effect. Otherwise it is
-// who has T or P, if anybody has, and the one that forked begins a new stream when it next asks.
+// put back, that is the device that forked, whose next ask has its effect; nobody has T any more, so
+// no late send is taken after the device was told what is missing. Otherwise it is who has T or P,
+// if anybody has, and the one that forked begins a new stream when it next asks.
 //
 // From this commit on, each job of any stream of this device is looked up by its origin before it
 // is enqueued, and is a Duplicate if it is there. Copies of a device's file have jobs in common, and a
@@ -68,8 +77,8 @@ func (s Server) fork(r Request, a Answer) (Server, Answer) {
 //
 // Accept does nothing if the stream is not held. fresh is random.
 func (s Server) Accept(fresh Token) Server {
-	if s.Held && s.Fork.N >= s.N {
-		s.P, s.T, s.N, s.Fork = s.Fork.Token, fresh, s.Fork.N+1, Shown{}
+	if s.Held && s.Fork.Back {
+		s.T = fresh
 	}
 	s.Held = false
 	return s

@@ -17,18 +17,34 @@ func (s step) String() string {
 	return fmt.Sprintf(s.what, []any{s.a, s.b, s.c}[:strings.Count(s.what, "%d")]...)
 }
 
-// steps calls emit with each step from a world and the world after it.
-func (m *model) steps(w *world, emit func(step, *world)) {
+// The kinds of steps: what a process of the device does, what arrives, and what goes wrong beside that.
+const (
+	ofDevice = 1 << iota
+	ofNetwork
+	mishap
+	anyStep = ofDevice | ofNetwork | mishap
+)
+
+// steps calls emit with each step of some kinds from a world, and the world after it, which is
+// overwritten later.
+func (m *model) steps(w *world, kinds int, emit func(step, *world)) {
+	var after world
 	try := func(s step, do func(*world)) {
-		after := *w
+		after = *w
 		do(&after)
 		m.forget(&after)
 		m.check(&after)
 		emit(s, &after)
 	}
-	m.deviceSteps(w, try)
-	m.networkSteps(w, try)
-	m.mishaps(w, try)
+	if kinds&ofDevice != 0 {
+		m.deviceSteps(w, try)
+	}
+	if kinds&ofNetwork != 0 {
+		m.networkSteps(w, try)
+	}
+	if kinds&mishap != 0 {
+		m.mishaps(w, try)
+	}
 }
 
 func (m *model) acts(w *world, p uint8) bool { return p == 0 || m.two || w.clone.exists }
@@ -106,7 +122,7 @@ func (m *model) verdicts(w *world, i int, try func(step, func(*world))) {
 			return
 		}
 		if w.left.refusals > 0 {
-			try(step{"a send arrives, job %d of it is refused", at, 0, 0}, func(w *world) {
+			try(step{"a send of n %d arrives, job %d of it is refused", int(w.packets[i].request.N), at, 0}, func(w *world) {
 				w.left.refusals--
 				m.deliver(w, i, at, -1, false)
 			})
@@ -134,7 +150,7 @@ func (m *model) mishaps(w *world, try func(step, func(*world))) {
 	for i := range m.jobs {
 		j := w.file.jobs[i]
 		change := func(what string, left func(*world) *uint8, to uint8) {
-			try(step{what, i, 0, 0}, func(w *world) { *left(w)--; m.change(w, i, to) })
+			try(step{what, i, 0, 0}, func(w *world) { *left(w)--; m.change(w, &w.file, i, to) })
 		}
 		switch {
 		case j.state == absent && w.left.makes > 0:
@@ -157,13 +173,13 @@ func (m *model) leases(w *world, p, k uint8) bool {
 	return false
 }
 
-// change makes, redrives or cancels a job of the device's file.
-func (m *model) change(w *world, i int, to uint8) {
-	j := &w.file.jobs[i]
+// change makes, redrives or cancels a job of a file.
+func (m *model) change(w *world, f *file, i int, to uint8) {
+	j := &f.jobs[i]
 	j.by = 0
 	if to == cancelled {
 		if j.kept != 0 {
-			m.end(w, &w.file, i, ratchet.Verdict{Outcome: j.kept}, j.sent, ratchet.Ended)
+			m.end(w, f, i, ratchet.Verdict{Outcome: j.kept}, j.sent, ratchet.Ended)
 		}
 	} else if j.state == dead {
 		j.again, j.judged = true, 0
