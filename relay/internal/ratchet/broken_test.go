@@ -37,7 +37,7 @@ var broken = []struct{ sentence, model string }{
 	// Forks.
 	{"a fork is found only with a good c", "server put back"},
 	{"a fork holds the stream", "clone"},
-	{"a stream that is held takes nothing", "clone"},
+	{"a stream that is held takes nothing", "server put back"},
 	{"after accept jobs are looked up", "clone"},
 	{"others get new streams", "clone"},
 	{"who shows the highest n goes on", "server put back"},
@@ -52,7 +52,7 @@ func TestModel_broken(t *testing.T) {
 		t.Run(b.sentence, func(t *testing.T) {
 			m := models[b.model]
 			m.broken = b.sentence
-			met, history := m.search(14)
+			met, history := m.search(14, 1)
 			if history == nil {
 				t.Fatalf("none of %d worlds is wrong", met)
 			}

@@ -6,7 +6,7 @@ import "github.com/errandq/errand/relay/internal/ratchet"
 func (m *model) check(w *world) {
 	if w.putBack == [3]bool{} {
 		for stream := range w.begun {
-			if s := w.server.streams[stream]; s.Held || s.Fork.By {
+			if s := w.server.streams[stream]; s.Held || s.Accepted > 0 {
 				w.fail("stream %d has forked, and no file was put back or cloned", stream)
 			}
 		}

@@ -190,7 +190,7 @@ func (e *encoder) taking(s ratchet.Taking) {
 
 func (e *encoder) server(s *server) {
 	for _, t := range s.streams {
-		if t.N == 0 && !t.Held {
+		if t.N == 0 && !t.Held && t.Accepted == 0 {
 			e.buf = append(e.buf, 0)
 			continue
 		}
@@ -198,9 +198,9 @@ func (e *encoder) server(s *server) {
 		e.token(t.T[0])
 		e.token(t.P[0])
 		e.taking(t.S)
-		e.bools(t.Held, t.Fork.By, t.Fork.Back)
-		e.buf = append(e.buf, byte(t.Fork.N))
-		e.token(t.Fork.Token[0])
+		e.bools(t.Held, t.Back.By)
+		e.buf = append(e.buf, byte(t.Back.N), byte(t.Accepted))
+		e.token(t.Back.Token[0])
 	}
 	e.buf = append(e.buf, s.jobs[:]...)
 	e.bools(s.lookUp)

@@ -185,9 +185,9 @@ func (m *model) accept(w *world, stream uint8) {
 	case "nobody has T after accept":
 		after.T = s.T
 	case "who shows the highest n goes on":
-		after.Fork.Back = false
+		after.Back = ratchet.Fork{}
 	case "others get new streams":
-		after.Fork = ratchet.Fork{}
+		after.Accepted = 0
 	}
 	*s = after
 	w.server.lookUp = m.broken != "after accept jobs are looked up"

@@ -8,15 +8,16 @@ type Server struct {
 	T, P Token
 	S    Taking
 	Held bool
-	// Fork is who forked. While the stream is held that is the one with the highest n; after Accept it
-	// is who goes on, or begins a new stream, when it next asks.
-	Fork Fork
+	// Back is not empty if the server was put back: who of those that forked goes on after Accept.
+	Back Fork
+	// Accepted is greater than the n of all that forked before the last Accept. These begin new
+	// streams when they next ask, however many copies of a file there are.
+	Accepted uint64
 }
 
 // Fork is what a forked device showed. The zero value is nobody.
 type Fork struct {
 	By    bool // there is one
-	Back  bool // its n was not less than N: the server was put back
 	N     uint64
 	Token Token
 }
@@ -32,10 +33,7 @@ func (s Server) Answer(r Request, fresh Token, judge func() []Verdict) (Server, 
 		return s, a
 	case r.Kind == Ask && r.Check != s.T.Check(), r.Kind == Send && r.Token != s.T:
 		return s, a
-	case r.Kind == Ask && s.Fork.By && !s.Held && r.Token == s.Fork.Token:
-		if a.Status = Renewed; !s.Fork.Back {
-			return s, a
-		}
+	case r.Kind == Ask && !s.Held && s.Back.By && r.Token == s.Back.Token:
 		a.Status, s.N = Resumed, max(s.N, r.N)
 	case r.Token != s.T && r.Token != s.P:
 		return s.fork(r, a)
@@ -46,29 +44,30 @@ func (s Server) Answer(r Request, fresh Token, judge func() []Verdict) (Server, 
 		if a.Status = Taken; r.Kind == Send {
 			s.S = Taking{N: r.N, Verdicts: judge()}
 		}
-		if s.Fork.Back {
-			s.Fork = Fork{} // who goes on has written a later token
-		}
+		s.Back = Fork{} // who goes on has written a later token
 	}
 	s.P, s.T, s.N = r.Token, fresh, s.N+1
 	a.N, a.T, a.S = s.N, s.T, s.S
 	return s, a
 }
 
-// fork holds the stream. Of several forks that with the highest n is kept: it goes on if the server
-// was put back.
 func (s Server) fork(r Request, a Answer) (Server, Answer) {
-	if !s.Held || r.N > s.Fork.N {
-		s.Held, s.Fork = true, Fork{By: true, Back: r.N >= s.N, N: r.N, Token: r.Token}
+	if !s.Held && r.N < s.Accepted {
+		a.Status = Renewed
+		return s, a
+	}
+	s.Held = true
+	if r.N >= s.N && (!s.Back.By || r.N > s.Back.N) {
+		s.Back = Fork{By: true, N: r.N, Token: r.Token}
 	}
 	a.Status, a.N, a.S = Forked, s.N, s.S
 	return s, a
 }
 
 // Accept returns the row after a hold was ended. Who shows the highest n goes on. If the server was
-// put back, that is the device that forked, whose next ask has its effect; nobody has T any more, so
-// no late send is taken after the device was told what is missing. Otherwise it is who has T or P,
-// if anybody has, and the one that forked begins a new stream when it next asks.
+// put back, that is a device that forked, and its next ask has its effect; nobody has T any more,
+// so no late send is taken after the device was told what is missing. Otherwise it is who has T or P,
+// if anybody has. Others that forked begin new streams when they next ask.
 //
 // From this commit on, each job of any stream of this device is looked up by its origin before it
 // is enqueued, and is a Duplicate if it is there. Copies of a device's file have jobs in common, and a
@@ -77,9 +76,12 @@ func (s Server) fork(r Request, a Answer) (Server, Answer) {
 //
 // Accept does nothing if the stream is not held. fresh is random.
 func (s Server) Accept(fresh Token) Server {
-	if s.Held && s.Fork.Back {
-		s.T = fresh
+	if !s.Held {
+		return s
 	}
-	s.Held = false
+	s.Held, s.Accepted = false, s.N
+	if s.Back.By {
+		s.T, s.Accepted = fresh, s.Back.N+1
+	}
 	return s
 }
