@@ -5,38 +5,43 @@
 //
 // # The rows
 //
-// The device keeps a [Device] for each stream, in the file of its queue: n and a token. The
-// server keeps a [Server] for each stream, in the file of its queue: N, the token T, the token
-// P before it, and S, which is n and the verdicts of the last send that it took. What else an
-// end knows is lost with its process: the server knows nothing else, and the device an [Owner].
+// The device keeps a [Device] for each stream in the file of its queue, and beside it the random ID of the
+// stream and the name of its owner. The row is written in the commit that ends jobs, by
+// [Settlement]. The server keeps a [Server] for each stream in the file of its queue: N, the token T, the
+// token P before it, and S, which is n and the verdicts of the last send that it took. The
+// row is written in the commit that enqueues jobs. What else an end knows is lost with its process: the
+// server knows nothing else, and the device an [Owner].
 //
 // # The requests
 //
 // One request of a stream is under way at a time. Each has an ID of its own, and an answer is
 // used only if it is to the request that is under way.
 //
-//   - Send brings n, the token and jobs. It is taken only if the token is T. In one commit each
-//     job is judged, see [Judge], and S becomes n and the verdicts, P becomes T, T is random,
-//     and N is one more.
-//   - AskCheck brings nothing, and changes nothing. Its answer has c, a hash of T.
+//   - Send brings n, the token and jobs, or none to settle the send before. It is taken only if the
+//     token is T. In one commit each job is judged, see [Judge], and S becomes n and the verdicts, P
+//     becomes T, T is random, and N is one more.
+//   - AskCheck brings n, and changes nothing. Its answer has c, a hash of T.
 //   - Ask brings n, the token and c. It has an effect only while c is the hash of T. If the token
 //     is T or P, then in one commit P becomes the token shown, T is random, and N is one more.
 //
-// The answer to a send that was taken, and to an ask that had its effect, has N, T and S.
-// A request that had no effect is answered as [Stale]. The token shown by an ask is that of the
-// device as it is, so a late copy of a send that was lost is stale from then on: what is not
-// in S was never taken, and may be sent again.
+// The answer to a send that was taken, and to an ask that had its effect, has N, T and S. A
+// request that had no effect is answered as [Stale]. After an ask had its effect, all requests from
+// before are stale, also a send that was lost and comes late. So what is not in S was
+// never taken, and may be sent again.
 //
 // # The device
 //
-// A process asks first when it becomes the owner of a stream, and asks after each request
-// without a good answer. It never repeats a send: at most one send was ever made with a token.
-// A stream has one owner, whose name is in the file. The owner looks there twice:
+// A process asks first when it becomes the owner of a stream, and asks after each request without a
+// good answer; a signed failure of the server is such an answer. A send is never repeated. So at most one
+// send is ever made with a token, and its n names it.
 //
-//   - between the answer with c and the ask. If the stream has another owner, it stops. An
-//     owner that was replaced could otherwise show, with a good c, the token that is P by now, and
-//     the token that the new owner has written would be neither T nor P: a false fork.
-//   - in the commit of a [Settlement], which fails unless the row has this owner.
+// A stream has one owner. The owner looks twice whether the file still names it:
+//
+//   - between the answer with c and the ask. An owner that was replaced could otherwise show, with a
+//     good c, a token that is P by now, and the token that the new owner has written would then be
+//     neither T nor P: a false fork.
+//   - in the commit of a [Settlement]. An owner that was replaced could otherwise write a token that an
+//     ask of the new owner has made old.
 //
 // The device ends its jobs by S, if the n of S is its own, and writes N and T, in one commit, and
 // only then sends again. A job that cannot be ended in that commit is kept with its verdict, see
@@ -44,15 +49,16 @@
 //
 // # Forks
 //
-// Who shows, with a good c, a token that is neither T nor P is a [Forked] device, and the stream
-// is held: a clone, a device that was put back to an older copy of its file, or a server that
-// was. In the first two cases n is less than N. In the last it is not, since after a restore at
-// most one late request can have an effect. Then jobs are [Missing] on the server, and the commit
-// that holds the stream on the device lists them. [Server.Accept] ends a hold. A fork is found when
-// the stream next asks, so a device on which one stream has forked asks about all of them.
+// Who shows, with a good c, a token that is neither T nor P has forked, and the stream is held: it is a
+// clone, or a device or a server that was put back to an older copy of its file. In the
+// first two cases its n is less than N. If the server was put back it is not: only one late request can have
+// an effect on it. Then jobs are [Missing] on the server, and the commit that holds the stream on the device
+// lists them. [Server.Accept] ends a hold. A fork is found when a stream next asks, so a device on which
+// one stream has forked asks about all of them.
 //
 // The model in the tests goes through all histories of both ends and the network up to a length,
-// and finds each rule above if it is left out.
+// and finds each rule above if it is left out. It does not say what is missing after a server was put
+// back and a device cloned.
 package ratchet
 
 import "crypto/sha256"

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/errandq/errand/relay/internal/ratchet"
 )
 
 var full = flag.Bool("full", false, "search the model to 18 steps, and go through 1,000,000 long histories: see TestModel for how long that takes")
@@ -86,6 +88,26 @@ func (m *model) search(depth int, finish uint64) (met int, history []string) {
 		level = next
 	}
 	return len(all), nil
+}
+
+func TestJudge(t *testing.T) {
+	said := map[byte]ratchet.Outcome{1: ratchet.Refused, 2: ratchet.Refused, 3: ratchet.Enqueued, 5: ratchet.Duplicate, 6: ratchet.Later}
+	jobs := []ratchet.Job{
+		{ID: ratchet.ID{1}, Group: "a"}, {ID: ratchet.ID{2}}, {ID: ratchet.ID{3}}, {ID: ratchet.ID{4}, Group: "a"},
+		{ID: ratchet.ID{5}, Group: "b"}, {ID: ratchet.ID{6}, Group: "b"}, {ID: ratchet.ID{7}},
+	}
+	got := ratchet.Judge(jobs, func(j ratchet.Job) (ratchet.Outcome, string) {
+		o, ok := said[j.ID[0]]
+		if !ok {
+			t.Errorf("job %d is tried", j.ID[0])
+		}
+		return o, "why"
+	})
+	for i, want := range []ratchet.Outcome{ratchet.Refused, ratchet.Refused, ratchet.Enqueued, ratchet.Behind, ratchet.Duplicate, ratchet.Later, ratchet.Later} {
+		if got[i].Job != jobs[i].ID || got[i].Outcome != want {
+			t.Errorf("job %d: %v, want outcome %d", i+1, got[i], want)
+		}
+	}
 }
 
 func (m *model) mustHold(t *testing.T, history []string) {

@@ -60,7 +60,7 @@ func (m *model) deviceSteps(w *world, try func(step, func(*world))) {
 			if !w.processes[p].runs[k] {
 				was := w.of(p).owner[k]
 				if was == 0 || was == p+1 || w.left.takeovers > 0 {
-					try(step{"process %d takes stream %d (was owner: %d)", id[0], id[1], int(was) - 1}, func(w *world) {
+					try(step{"process %d takes over stream %d", id[0], id[1], 0}, func(w *world) {
 						if was != 0 && was != p+1 {
 							w.left.takeovers--
 						}
@@ -72,7 +72,7 @@ func (m *model) deviceSteps(w *world, try func(step, func(*world))) {
 			o := w.processes[p].owner[k]
 			if o.Phase != ratchet.Ready {
 				if room {
-					try(step{"process %d asks about stream %d [phase %d]", id[0], id[1], int(o.Phase)}, func(w *world) { m.ask(w, p, k) })
+					try(step{"process %d asks about stream %d, which had n %d", id[0], id[1], int(o.Row.N)}, func(w *world) { m.ask(w, p, k) })
 				}
 				continue
 			}
@@ -96,7 +96,8 @@ func (m *model) networkSteps(w *world, try func(step, func(*world))) {
 			switch {
 			case int(w.len) == maxPackets:
 			case p.answer.Status != 0:
-				try(step{"the answer (status %d) to process %d arrives, stream %d", int(p.answer.Status), int(p.p), int(p.k)}, func(w *world) { m.deliver(w, i, -1, -1, cut) })
+				what := []string{"", "has c", "was taken", "is stale", "is held", "has forked", "resumes", "begins a new stream"}[p.answer.Status]
+				try(step{"process %d learns on stream %d that it " + what, int(p.p), int(p.k), 0}, func(w *world) { m.deliver(w, i, -1, -1, cut) })
 			default:
 				what := map[ratchet.Kind]string{ratchet.AskCheck: "an ask for c", ratchet.Ask: "an ask", ratchet.Send: "a send"}[p.request.Kind]
 				try(step{what + " of process %d arrives, stream %d, n %d", int(p.p), int(p.k), int(p.request.N)}, func(w *world) { m.deliver(w, i, -1, -1, cut) })
