@@ -113,7 +113,7 @@ func (m *model) send(w *world, p, k uint8, most int) bool {
 			continue
 		}
 		if j.kept != 0 && m.broken != "a kept job is not sent" {
-			m.end(w, f, i, ratchet.Verdict{Outcome: j.kept}, j.sent, ratchet.Leased)
+			m.end(w, f, i, ratchet.Verdict{Outcome: j.kept}, j.sent, j.on, ratchet.Leased)
 			did = true
 			continue
 		}
@@ -131,7 +131,7 @@ func (m *model) send(w *world, p, k uint8, most int) bool {
 }
 
 // end does to a job of a file what a verdict does.
-func (m *model) end(w *world, f *file, i int, v ratchet.Verdict, of uint8, at ratchet.Place) {
+func (m *model) end(w *world, f *file, i int, v ratchet.Verdict, of, on uint8, at ratchet.Place) {
 	j := &f.jobs[i]
 	if m.broken != "a kept verdict is deleted as it ends its job" {
 		j.kept = 0
@@ -141,7 +141,7 @@ func (m *model) end(w *world, f *file, i int, v ratchet.Verdict, of uint8, at ra
 		if w.putBack == [3]bool{} && j.judged != v.Outcome {
 			w.fail("job %d is ended by verdict %d, and the server's last was %d", i, v.Outcome, j.judged)
 		}
-		j.by, j.sent, j.state = 0, of, done
+		j.by, j.sent, j.on, j.state = 0, of, on, done
 		if v.Outcome == ratchet.Refused {
 			j.state = dead
 		}
@@ -149,7 +149,7 @@ func (m *model) end(w *world, f *file, i int, v ratchet.Verdict, of uint8, at ra
 		j.state, j.by = waiting, 0
 	case ratchet.Keep:
 		if m.broken != "a job that cannot be ended is kept with its verdict" {
-			j.kept, j.sent = v.Outcome, of
+			j.kept, j.sent, j.on = v.Outcome, of, on
 		}
 	case ratchet.Name:
 		j.named = m.broken != "a job that was cancelled here is named"
@@ -178,7 +178,7 @@ func (m *model) settle(w *world, p, k uint8, s ratchet.Settlement, cut bool) {
 			at = ratchet.Ended
 		}
 		if !cut || m.broken != "a settlement is one commit: the row first" {
-			m.end(w, f, i, v, uint8(s.Of), at)
+			m.end(w, f, i, v, uint8(s.Of), f.stream[k], at)
 		}
 	}
 	if cut && m.broken == "a settlement is one commit: the ends first" {
@@ -188,7 +188,7 @@ func (m *model) settle(w *world, p, k uint8, s ratchet.Settlement, cut bool) {
 	m.release(w, p, k)
 	f.rows[k] = s.After
 	if s.Missing.Before > 0 {
-		f.missing[k] = s.Missing
+		f.missing[k], f.of[k] = s.Missing, f.stream[k]
 	}
 	if s.Renew {
 		f.stream[k] = w.begun

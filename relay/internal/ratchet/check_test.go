@@ -24,6 +24,12 @@ func (j job) said() bool {
 	return j.state == done || kept && j.state != cancelled
 }
 
+// missed reports whether a job of a file is listed as missing.
+func (m *model) missed(f *file, i int) bool {
+	k, j := m.streamOf[i], f.jobs[i]
+	return f.of[k] == j.on && f.missing[k].Has(ratchet.ID{uint8(i + 1)}, uint64(j.sent))
+}
+
 func (m *model) checkFile(w *world, f *file) {
 	for i := range m.jobs {
 		j := f.jobs[i]
@@ -32,7 +38,7 @@ func (m *model) checkFile(w *world, f *file) {
 		switch {
 		case j.said() && !there && !w.putBack[0]:
 			w.fail("job %d is done, and the server has never had it", i)
-		case j.said() && listed && there == f.missing[m.streamOf[i]].Has(ratchet.ID{uint8(i + 1)}, uint64(j.sent)):
+		case j.said() && listed && there == m.missed(f, i):
 			w.fail("job %d: on the server %v, and listed as missing too, or neither", i, there)
 		case j.state == dead && there && w.putBack == [3]bool{}:
 			w.fail("job %d is dead, and on the server", i)
@@ -78,7 +84,7 @@ func (m *model) finish(from *world) string {
 			switch {
 			case j.state == dead:
 				w.fail("in the end job %d is dead", i)
-			case j.state == done && !there && !w.of(p).missing[m.streamOf[i]].Has(ratchet.ID{uint8(i + 1)}, uint64(j.sent)):
+			case j.state == done && !there && !m.missed(w.of(p), i):
 				w.fail("in the end job %d is not on the server, and not listed", i)
 			case j.state == cancelled && there && !j.named && w.putBack == [3]bool{}:
 				w.fail("in the end job %d is on the server, was cancelled here, and is not named", i)

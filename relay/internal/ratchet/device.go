@@ -36,7 +36,7 @@ type Owner struct {
 // After, and nothing if the row has another owner by then.
 type Settlement struct {
 	After    Device
-	Of       uint64    // the n of the send that the verdicts are of; each job that ends is kept with it
+	Of       uint64    // the n of the send that the verdicts are of; each job keeps it, and the stream's ID
 	Verdicts []Verdict // empty if S is of an earlier send, which is settled
 	// Missing is not empty if the server was put back. It is written as a row of its own, unless there
 	// is one like it.
@@ -47,9 +47,9 @@ type Settlement struct {
 }
 
 // Missing is which jobs are not on a server that was put back, of those that the device has ended as
-// Enqueued or Duplicate: those of the sends whose n is greater than that of S and less than Before.
-// S itself may be a late copy that came to the server since, so what S says of a job goes before:
-// the server may have judged otherwise. The zero value is empty.
+// Enqueued or Duplicate by sends of this stream: those of the sends whose n is greater than that of S
+// and less than Before. S itself may be a late copy that came to the server since, so what S says of
+// a job goes before: the server may have judged otherwise. The zero value is empty.
 type Missing struct {
 	S      Taking
 	Before uint64
@@ -158,7 +158,7 @@ const (
 	Finish        // it is done
 	Bury          // it is dead, of reason permanent, with the server's words
 	Return        // it waits again, and nothing is used up
-	Keep          // its verdict is kept with the n of its send, in the same commit
+	Keep          // its verdict is kept with the stream and the n of its send, in the same commit
 	Name          // it is on the server and was ended here otherwise: people are told
 )
 

@@ -36,6 +36,7 @@ type job struct {
 	by     uint8 // the process that has leased it
 	kept   ratchet.Outcome
 	sent   uint8 // the n of the send by which it was ended, or will be as it is kept
+	on     uint8 // the ID of that send's stream
 	named  bool
 	judged ratchet.Outcome // what the server last said of it since it was redriven; the device does not know
 	again  bool            // it was redriven
@@ -48,6 +49,7 @@ type file struct {
 	owner   [maxStreams]uint8 // the process, plus one
 	stream  [maxStreams]uint8 // the stream's ID
 	missing [maxStreams]ratchet.Missing
+	of      [maxStreams]uint8 // the ID of the stream of which these are missing
 	jobs    [maxJobs]job
 }
 
@@ -213,11 +215,11 @@ func (e *encoder) file(f *file) {
 	}
 	for k := range f.rows {
 		e.row(f.rows[k])
-		e.buf = append(e.buf, f.owner[k], f.stream[k], byte(f.missing[k].Before))
+		e.buf = append(e.buf, f.owner[k], f.stream[k], byte(f.missing[k].Before), f.of[k])
 		e.taking(f.missing[k].S)
 	}
 	for _, j := range f.jobs {
-		e.buf = append(e.buf, j.state, j.by, byte(j.kept), j.sent, byte(j.judged))
+		e.buf = append(e.buf, j.state, j.by, byte(j.kept), j.sent, j.on, byte(j.judged))
 		e.bools(j.named, j.again)
 	}
 }

@@ -180,7 +180,7 @@ func (m *model) change(w *world, f *file, i int, to uint8) {
 	j.by = 0
 	if to == cancelled {
 		if j.kept != 0 {
-			m.end(w, f, i, ratchet.Verdict{Outcome: j.kept}, j.sent, ratchet.Ended)
+			m.end(w, f, i, ratchet.Verdict{Outcome: j.kept}, j.sent, j.on, ratchet.Ended)
 		}
 	} else if j.state == dead {
 		j.again, j.judged = true, 0
