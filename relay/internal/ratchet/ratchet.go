@@ -57,8 +57,9 @@
 // one stream has forked asks about all of them.
 //
 // The model in the tests goes through all histories of both ends and the network up to a length,
-// and finds each rule above if it is left out. It does not say what is missing after a server was put
-// back and a device cloned.
+// and finds each rule above if it is left out. It does not cover a server that is put back beside a clone,
+// or beside a device that was put back: the server may have forgotten an Accept, and
+// then takes jobs again.
 package ratchet
 
 import "crypto/sha256"

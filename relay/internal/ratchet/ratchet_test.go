@@ -8,7 +8,7 @@ import (
 	"github.com/errandq/errand/relay/internal/ratchet"
 )
 
-var full = flag.Bool("full", false, "search the model to 18 steps, and go through 1,000,000 long histories: see TestModel for how long that takes")
+var full = flag.Bool("full", false, "search the model to 17 steps, and go through 1,000,000 long histories, in about 10 minutes: add -timeout 0")
 
 // group is that of jobs which have one.
 var group = [maxJobs]string{"g", "g", ""}
@@ -28,8 +28,6 @@ var models = map[string]model{
 		left: budget{makes: 1, kills: 1, takeovers: 1, putDeviceBack: 1, refusals: 1, redrives: 1}},
 	"clone": {jobs: 2, streams: 1, groups: group, established: true, late: true,
 		left: budget{makes: 1, kills: 1, clones: 1, refusals: 1, redrives: 1}},
-	"server and device put back": {jobs: 2, streams: 1, groups: group, established: true,
-		left: budget{kills: 1, putServerBack: 1, putDeviceBack: 1, refusals: 1}},
 	"device put back, and a clone": {jobs: 2, streams: 1, groups: group, established: true, late: true,
 		left: budget{makes: 1, putDeviceBack: 1, clones: 1}},
 	"two streams": {jobs: 2, streams: 2, streamOf: [maxJobs]uint8{0, 1}, established: true,
