@@ -90,6 +90,7 @@ func TestHouse_directions(t *testing.T) {
 		"storage/sqlite/internal/packed": {"storage"},
 		// pure
 		"storage/internal/rules": {"storage"},
+		"relay/internal/ratchet": {},
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage", "storage/sqlite"},
