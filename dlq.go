@@ -360,7 +360,7 @@ func tooMany(n int) error {
 func importTx(ctx context.Context, s tagged, tx any, now time.Time, records []storage.NewJob, from []ID) (all []Enqueued, before []bool, err error) {
 	tags := make([]string, len(from))
 	for i, id := range from {
-		tags[i] = storage.OriginTag(id)
+		tags[i] = storage.ImportTag(id)
 	}
 	there, err := s.TaggedTx(ctx, tx, tags)
 	if err != nil {

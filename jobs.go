@@ -301,7 +301,7 @@ func (f *faults) tags(place string, tags []string) []string {
 		place := fmt.Sprintf("%s[%d]", field, i)
 		f.tag(place, tag)
 		for _, own := range []struct{ tag, of string }{
-			{parentTag, "those of Job.Then do"}, {messageTag, "those of Topics.Publish do"}, {originTag, "those of jobs that were imported do"},
+			{parentTag, "those of Job.Then do"}, {messageTag, "those of Topics.Publish do"}, {importTag, "those of jobs that were imported do"},
 			{fromTag, "those of JobOptions.Origin do"},
 		} {
 			if strings.HasPrefix(tag, own.tag) {
@@ -363,11 +363,11 @@ func jobInfoOf(r *storage.Record, err error) (JobInfo, error) {
 	return jobInfo(r)
 }
 
-// parentTag begins the tags that name a parent, originTag those that say where jobs were
+// parentTag begins the tags that name a parent, importTag those that say where jobs were
 // imported from, and fromTag those of an [Origin].
 var (
 	parentTag, _, _ = strings.Cut(storage.ParentTag(ID{}), ID{}.String())
-	originTag, _, _ = strings.Cut(storage.OriginTag(ID{}), ID{}.String())
+	importTag, _, _ = strings.Cut(storage.ImportTag(ID{}), ID{}.String())
 	fromTag, _, _   = strings.Cut(storage.FromTags(Origin{Device: "?"})[0], "?")
 )
 

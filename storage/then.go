@@ -14,6 +14,6 @@ func (f *Finish) Follows(r ItemResult) []NewJob {
 // ParentTag returns the tag of the jobs that were enqueued with the end of another one.
 func ParentTag(id ID) string { return "errand.parent:" + id.String() }
 
-// OriginTag returns the tag of a job that was imported: id is its ID in the queue that it comes
+// ImportTag returns the tag of a job that was imported: id is its ID in the queue that it comes
 // from. It goes with the job, so that it says what was imported before as long as the job is there.
-func OriginTag(id ID) string { return "errand.origin:" + id.String() }
+func ImportTag(id ID) string { return "errand.origin:" + id.String() }

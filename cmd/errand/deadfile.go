@@ -62,8 +62,8 @@ are. The exit status is 1 if a named job is not dead.`,
 	return cmd
 }
 
-// originTag begins the tag of a job that was imported, which a line may have from an import before.
-var originTag, _, _ = strings.Cut(storage.OriginTag(queue.ID{}), queue.ID{}.String())
+// importTag begins the tag of a job that was imported, which a line may have from an import before.
+var importTag, _, _ = strings.Cut(storage.ImportTag(queue.ID{}), queue.ID{}.String())
 
 // maxExportLine is how long a line may be: args and headers may be up to 64 MiB each.
 const maxExportLine = 160 << 20
@@ -131,7 +131,7 @@ func newJobOf(line []byte, to string) (job queue.NewJob, id queue.ID, err error)
 	if err := json.Unmarshal(line, &j); err != nil {
 		return job, id, fmt.Errorf("must be an object as errand dead export writes it: %w", err)
 	}
-	j.Tags = slices.DeleteFunc(j.Tags, func(tag string) bool { return strings.HasPrefix(tag, originTag) })
+	j.Tags = slices.DeleteFunc(j.Tags, func(tag string) bool { return strings.HasPrefix(tag, importTag) })
 	o := &queue.JobOptions{Queue: j.Queue, Priority: j.Priority, Timeout: j.Timeout, Headers: j.Headers, Tags: j.Tags, Group: j.Group, Origin: j.Origin}
 	if to != "" {
 		o.Queue = to

@@ -29,7 +29,7 @@ func TestImport(t *testing.T) {
 			switch {
 			case !e.Duplicate:
 				n++
-			case !before[i] || len(must(q.Jobs(ctx, errand.JobFilter{Tag: storage.OriginTag(from[i])}, nil)).Jobs) != 1:
+			case !before[i] || len(must(q.Jobs(ctx, errand.JobFilter{Tag: storage.ImportTag(from[i])}, nil)).Jobs) != 1:
 				t.Errorf("job %d is a duplicate of %v", i, e)
 			}
 		}
@@ -48,11 +48,11 @@ func TestImport(t *testing.T) {
 	if n := in(); n != 0 {
 		t.Errorf("%d jobs came in that are cancelled: want none", n)
 	}
-	must(q.Delete(ctx, errand.JobFilter{Tag: storage.OriginTag(from[0]), States: []errand.State{errand.Cancelled}}))
+	must(q.Delete(ctx, errand.JobFilter{Tag: storage.ImportTag(from[0]), States: []errand.State{errand.Cancelled}}))
 	if n := in(); n != 1 {
 		t.Errorf("%d jobs came in that are gone: want 1", n)
 	}
-	_, err := q.Enqueue(ctx, Upload{}, &errand.JobOptions{Tags: []string{storage.OriginTag(from[0])}})
+	_, err := q.Enqueue(ctx, Upload{}, &errand.JobOptions{Tags: []string{storage.ImportTag(from[0])}})
 	if f, ok := errors.AsType[*errand.FieldError](err); !ok || f.Field != "tags[0]" {
 		t.Errorf("a tag of an import: %v", err)
 	}

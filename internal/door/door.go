@@ -168,7 +168,7 @@ func TopicsTx[J any](queue, tx any) (Topics[J], error) {
 // Import enqueues jobs that come from other queues, all or none of them, as Queue.EnqueueMany
 // does. from has the ID of each in the queue that it comes from, or the zero ID. A job that came
 // in before under that ID, and is there, live, finished or dead, is a duplicate with no ID, and
-// before is true for it: the jobs get the tag that [storage.OriginTag] returns. J is the root's NewJob.
+// before is true for it: the jobs get the tag that [storage.ImportTag] returns. J is the root's NewJob.
 func Import[J any](ctx context.Context, queue any, jobs []J, from []storage.ID) (added []storage.Enqueued, before []bool, err error) {
 	if root.open == nil {
 		return nil, nil, errNoRoot(queue)
