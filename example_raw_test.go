@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -34,4 +35,37 @@ func ExampleHandleRaw() {
 	// Output:
 	// thumbnail {"file":"a.jpg"}
 	// thumbnail {"file":"b.jpg"}
+}
+
+// A relay passes on the jobs of a queue to another file, whatever their kinds are. A job that
+// it passes on again after a crash is a duplicate there.
+func ExampleHandleQueue() {
+	ctx, stop := context.WithCancel(context.Background())
+	q, remove := tempQueue(nil)
+	defer remove()
+	next, removeNext := tempQueue(nil)
+	defer removeNext()
+
+	must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Queue: "outbox"}))
+	thumbnail := errand.RawArgs{OfKind: "thumbnail", JSON: []byte(`{"file": "a.jpg"}`)}
+	must(q.Enqueue(ctx, thumbnail, &errand.JobOptions{Queue: "outbox"}))
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"outbox"}})
+	errand.HandleQueue(w, "outbox", func(ctx context.Context, jobs []*errand.Job[errand.RawArgs]) error {
+		var all []errand.NewJob
+		for _, job := range jobs {
+			once := &errand.JobOptions{Unique: &errand.Unique{Key: job.ID.String(), For: 24 * time.Hour}}
+			all = append(all, errand.NewJob{Args: job.Args, Options: once})
+		}
+		added, err := next.EnqueueMany(ctx, all)
+		for _, e := range added {
+			fmt.Println("passed on:", must(next.Job(ctx, e.ID)).Kind)
+		}
+		stop() // all this example wants
+		return err
+	}, errand.BatchOptions{Max: 100})
+	check(w.Run(ctx))
+	// Output:
+	// passed on: send_email
+	// passed on: thumbnail
 }

@@ -35,7 +35,7 @@ var missing = []string{
 	"hold_list", "hold_new_lane", "hold_next_due", "hold_probe_anew", "hold_probe_dated", "hold_probe_list",
 	"hold_probe_next_due", "hold_probe_one", "hold_probe_reclaimed", "hold_probe_stacks", "hold_probe_through",
 	"hold_probe_together", "hold_released", "hold_renewed", "hold_set_back", "hold_stacks", "hold_until", "job_counts",
-	"keepback_*", "lease_held_running", "lease_next_due", "lease_others", "lease_promotion_others", "list_*",
+	"keepback_*", "kinds_holds", "lease_held_running", "lease_next_due", "lease_others", "lease_promotion_others", "list_*",
 	"lost_exchange_holds_*", "lost_others_*", "order_aging", "order_aging_lanes", "order_ahead", "order_at_once",
 	"order_newest", "order_newest_lanes", "order_queues", "order_starving", "outcome_dead_then", "outcome_stopped",
 	"outcome_table", "outcome_unavailable", "prefix_holds", "prefix_min", "prefix_urgent", "progress_*",
