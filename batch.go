@@ -164,6 +164,25 @@ func HandleQueue(w *Worker, queue string, fn func(ctx context.Context, jobs []*J
 	w.registerQueue(queue, o, set)
 }
 
+// registerQueue is register for the handler of all kinds in a queue.
+func (w *Worker) registerQueue(queue string, all []HandlerOptions, set func(*engine.Handler, []Middleware)) {
+	o := single(queue, all)
+	if !slices.Contains(w.named(), queue) || w.servesBulk() {
+		panic(fmt.Sprintf("errand: HandleQueue %q: the worker does not work for it", queue))
+	}
+	if set := o.ofQueue(); set != "" {
+		panic(fmt.Sprintf("errand: HandleQueue %q: %s must be set in QueueOptions", queue, set))
+	}
+	h := w.made(queue, &o, set)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mustNotRun(queue)
+	if _, ok := w.queues[queue]; ok {
+		panic(fmt.Sprintf("errand: HandleQueue %q: the queue has a handler already", queue))
+	}
+	w.queues[queue] = h
+}
+
 // batches returns what sets that which the engine calls for many leased jobs.
 func batches[A Args](w *Worker, fn func(context.Context, []*Job[A]) error, b *BatchOptions) func(*engine.Handler, []Middleware) {
 	m := &many[A]{worker: w, fn: fn}

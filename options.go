@@ -139,6 +139,33 @@ type HandlerOptions struct {
 	OnUnauthorized func(ctx context.Context) error
 }
 
+// single returns the options of a call that registers a handler.
+func single(name string, all []HandlerOptions) (o HandlerOptions) {
+	if len(all) > 1 {
+		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", name, len(all)))
+	}
+	if len(all) == 1 {
+		o = all[0]
+	}
+	return o
+}
+
+// made returns a handler, which set completes with the middleware around it.
+func (w *Worker) made(name string, o *HandlerOptions, set func(*engine.Handler, []Middleware)) engine.Handler {
+	h := w.settings(name, o)
+	if w.err == nil { // else Run returns that, and there may be middleware that is nil
+		set(&h, slices.Concat(w.opts.Middleware, o.Middleware))
+	}
+	return h
+}
+
+// mustNotRun panics if it is too late for a handler. The mutex is held.
+func (w *Worker) mustNotRun(name string) {
+	if w.engine != nil {
+		panic(fmt.Sprintf("errand: Handle %q: the worker has been run", name))
+	}
+}
+
 // ofQueue returns the name of a field that is set and that [QueueOptions] have too, or that is of a
 // single kind; empty if none is.
 func (o *HandlerOptions) ofQueue() string {

@@ -136,52 +136,6 @@ func (w *Worker) register(kind string, all []HandlerOptions, set func(*engine.Ha
 	}
 }
 
-// registerQueue is register for the handler of all kinds in a queue.
-func (w *Worker) registerQueue(queue string, all []HandlerOptions, set func(*engine.Handler, []Middleware)) {
-	o := single(queue, all)
-	if !slices.Contains(w.named(), queue) || w.servesBulk() {
-		panic(fmt.Sprintf("errand: HandleQueue %q: the worker does not work for it", queue))
-	}
-	if set := o.ofQueue(); set != "" {
-		panic(fmt.Sprintf("errand: HandleQueue %q: %s must be set in QueueOptions", queue, set))
-	}
-	h := w.made(queue, &o, set)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mustNotRun(queue)
-	if _, ok := w.queues[queue]; ok {
-		panic(fmt.Sprintf("errand: HandleQueue %q: the queue has a handler already", queue))
-	}
-	w.queues[queue] = h
-}
-
-// single returns the options of a call that registers a handler.
-func single(name string, all []HandlerOptions) (o HandlerOptions) {
-	if len(all) > 1 {
-		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", name, len(all)))
-	}
-	if len(all) == 1 {
-		o = all[0]
-	}
-	return o
-}
-
-// made returns a handler, which set completes with the middleware around it.
-func (w *Worker) made(name string, o *HandlerOptions, set func(*engine.Handler, []Middleware)) engine.Handler {
-	h := w.settings(name, o)
-	if w.err == nil { // else Run returns that, and there may be middleware that is nil
-		set(&h, slices.Concat(w.opts.Middleware, o.Middleware))
-	}
-	return h
-}
-
-// mustNotRun panics if it is too late for a handler. The mutex is held.
-func (w *Worker) mustNotRun(name string) {
-	if w.engine != nil {
-		panic(fmt.Sprintf("errand: Handle %q: the worker has been run", name))
-	}
-}
-
 // leasedJob returns a job but for its args, headers and phase.
 func leasedJob[A Args](l *storage.Leased) *Job[A] {
 	return &Job[A]{
