@@ -3,6 +3,7 @@ package errand_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -46,9 +47,9 @@ func ExampleHandleQueue() {
 	next, removeNext := tempQueue(nil)
 	defer removeNext()
 
-	must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Queue: "outbox"}))
-	thumbnail := errand.RawArgs{OfKind: "thumbnail", JSON: []byte(`{"file": "a.jpg"}`)}
-	must(q.Enqueue(ctx, thumbnail, &errand.JobOptions{Queue: "outbox"}))
+	outbox := &errand.JobOptions{Queue: "outbox"}
+	must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, outbox))
+	last := must(q.Enqueue(ctx, errand.RawArgs{OfKind: "thumbnail", JSON: []byte(`{"file": "a.jpg"}`)}, outbox))
 
 	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"outbox"}})
 	errand.HandleQueue(w, "outbox", func(ctx context.Context, jobs []*errand.Job[errand.RawArgs]) error {
@@ -57,15 +58,21 @@ func ExampleHandleQueue() {
 			once := &errand.JobOptions{Unique: &errand.Unique{Key: job.ID.String(), For: 24 * time.Hour}}
 			all = append(all, errand.NewJob{Args: job.Args, Options: once})
 		}
-		added, err := next.EnqueueMany(ctx, all)
-		for _, e := range added {
-			fmt.Println("passed on:", must(next.Job(ctx, e.ID)).Kind)
-		}
-		stop() // all this example wants
+		_, err := next.EnqueueMany(ctx, all)
 		return err
 	}, errand.BatchOptions{Max: 100})
-	check(w.Run(ctx))
+
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	_, err := errand.Await[any](ctx, q, last.ID)
+	fmt.Println(errors.Is(err, errand.ErrNoResult)) // it is done
+	stop()
+	check(<-ended)
+	for _, c := range must(next.Counts(context.Background())) {
+		fmt.Println(c.Kind, c.N)
+	}
 	// Output:
-	// passed on: send_email
-	// passed on: thumbnail
+	// true
+	// send_email 1
+	// thumbnail 1
 }
