@@ -70,10 +70,16 @@ func (w *Worker) queueHandlers(names []string) map[string]engine.Handler {
 	}
 	all := map[string]engine.Handler{}
 	for _, name := range names {
-		if h, ok := w.queues[engine.Listed(w.named(), name)]; ok {
-			all[name] = h
+		if w.takesAll(name) {
+			all[name] = w.queues[engine.Listed(w.named(), name)]
 		}
 	}
+	return all
+}
+
+// takesAll reports whether a queue has a handler of all kinds.
+func (w *Worker) takesAll(queue string) bool {
+	_, all := w.queues[engine.Listed(w.named(), queue)]
 	return all
 }
 

@@ -137,12 +137,13 @@ func TestHandleQueue_ByGroup(t *testing.T) {
 	})
 }
 
-// The policy of the queue counts, and that of the job before it; that of a handler of the kind does not.
+// The policy of the queue counts, and that of the job before it. The policy and the OnDead of a
+// handler of the kind do not.
 func TestHandleQueue_policy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, _ := memoryQueue(t, errand.Options{Queues: map[string]errand.QueueOptions{"out": {Policy: policy.Retries(0)}}})
 		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "out"}})
-		errand.Handle(w, func(context.Context, *errand.Job[note]) error { return nil }, errand.HandlerOptions{Policy: policy.Retries(5)})
+		errand.Handle(w, func(context.Context, *errand.Job[note]) error { return nil }, errand.HandlerOptions{Policy: policy.Retries(5), OnDead: &errand.OnDead{}})
 		var seen []string
 		errand.HandleQueue(w, "out", func(ctx context.Context, jobs []*errand.Job[errand.RawArgs]) error {
 			if d, ok := ctx.Deadline(); ok {
@@ -160,6 +161,11 @@ func TestHandleQueue_policy(t *testing.T) {
 		synctest.Wait()
 		if j := lookUp(t, q, id); j.State != errand.Dead || j.Kind != "note" {
 			t.Errorf("the job is %s, of kind %s, after %d attempts", j.State, j.Kind, j.Attempt)
+		}
+		for _, c := range must(q.Counts(t.Context())) {
+			if c.Kind != "note" {
+				t.Errorf("%d jobs of kind %s followed", c.N, c.Kind)
+			}
 		}
 		if want := []string{"middleware note", "1m0s"}; !slices.Equal(seen, want) {
 			t.Errorf("seen: %q, want %q", seen, want)
