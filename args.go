@@ -204,7 +204,7 @@ func (e *secretError) Unwrap() error { return e.err }
 type JobDefaulter interface {
 	Args
 	// JobDefaults returns the options of a job with these args, for each field that the call
-	// leaves zero. Enqueue, EnqueueMany and EnqueueTx call it, and [Queue.Schedule] when the
+	// leaves zero. Enqueue, EnqueueMany and their forms with Tx call it, and [Queue.Schedule] when the
 	// schedule is declared: on the value that is enqueued, so that a group can come from a
 	// field, and before [Options].Middleware. It must not change anything, and must be safe
 	// for concurrent use if the args are.

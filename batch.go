@@ -15,7 +15,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// BatchOptions say how many jobs [HandleMany] passes to one call.
+// BatchOptions say how many jobs [HandleMany] and [HandleQueue] pass to one call.
 type BatchOptions struct {
 	// Max is how many jobs a call has at most, from 1 to 1,000.
 	Max int
@@ -43,7 +43,7 @@ type BatchOptions struct {
 // mostBatched is how many jobs a call has at most, so that no transaction takes long.
 const mostBatched = 1000
 
-// BatchError is what a handler of [HandleMany] returns if not all its jobs end alike:
+// BatchError is what a handler of [HandleMany] or [HandleQueue] returns if not all its jobs end alike:
 // under the ID of each job its verdict, as a handler of one job would return it. A job
 // with no entry, or with nil, is done; so an empty BatchError is a success. IDs of other
 // jobs have no effect.
@@ -129,15 +129,71 @@ func HandleMany[A Args](w *Worker, fn func(ctx context.Context, jobs []*Job[A]) 
 	if err := b.validate(); err != nil {
 		panic(fmt.Sprintf("errand: HandleMany %q: %v", kind, err))
 	}
+	w.register(kind, o, batches(w, fn, &b))
+}
+
+// HandleQueue registers fn as the handler of the jobs of all kinds in a queue, also of kinds that
+// nobody knows yet: for a program that passes jobs on. queue is one of [WorkerOptions].Queues, a
+// name or a prefix. fn is called as that of [HandleMany] is, with args that are not decoded, see
+// [HandleRaw]. The jobs of a call are of one queue. Their kinds may differ, and with ByGroup
+// those of a group too; Min counts the jobs of each kind by itself. With a Max of 1, fn is called as a
+// handler of [Handle] is, with one job.
+//
+// The handler has the queue for itself. A handler of a single kind is called for the other queues
+// of the worker alone: a job in a queue that is passed on is never done here, whatever its kind. Run
+// returns a [FieldError] if no queue is left to such a handler. Of the prefixes and names in Queues
+// that fit a queue the longest counts, as with all workers.
+//
+// What holds for a whole queue is set in [QueueOptions] alone: HandleQueue panics if Policy, Rules,
+// Budget, Concurrency, Gate, OpenJitter, OnDead or Aliases of the HandlerOptions are set. The policy
+// of a job counts before that of the queue. [Settings] of kinds, holds and outages are those of
+// each kind, as ever, and so are counts, statistics and events.
+//
+// HandleQueue panics where HandleMany does, and if the worker does not work for the queue.
+func HandleQueue(w *Worker, queue string, fn func(ctx context.Context, jobs []*Job[RawArgs]) error, b BatchOptions, o ...HandlerOptions) {
+	if fn == nil {
+		panic(fmt.Sprintf("errand: HandleQueue %q: nil handler", queue))
+	}
+	if err := b.validate(); err != nil {
+		panic(fmt.Sprintf("errand: HandleQueue %q: %v", queue, err))
+	}
+	set := batches(w, fn, &b)
+	if b.Max == 1 {
+		set = handler(w, (&many[RawArgs]{worker: w, fn: fn}).last)
+	}
+	w.registerQueue(queue, o, set)
+}
+
+// registerQueue is register for the handler of all kinds in a queue.
+func (w *Worker) registerQueue(queue string, all []HandlerOptions, set func(*engine.Handler, []Middleware)) {
+	o := single(queue, all)
+	if !slices.Contains(w.named(), queue) || w.servesBulk() {
+		panic(fmt.Sprintf("errand: HandleQueue %q: the worker does not work for it", queue))
+	}
+	if set := o.ofQueue(); set != "" {
+		panic(fmt.Sprintf("errand: HandleQueue %q: %s must be set in QueueOptions", queue, set))
+	}
+	h := w.made(queue, &o, set)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mustNotRun(queue)
+	if _, ok := w.queues[queue]; ok {
+		panic(fmt.Sprintf("errand: HandleQueue %q: the queue has a handler already", queue))
+	}
+	w.queues[queue] = h
+}
+
+// batches returns what sets that which the engine calls for many leased jobs.
+func batches[A Args](w *Worker, fn func(context.Context, []*Job[A]) error, b *BatchOptions) func(*engine.Handler, []Middleware) {
 	m := &many[A]{worker: w, fn: fn}
-	w.register(kind, o, func(h *engine.Handler, all []Middleware) {
+	return func(h *engine.Handler, all []Middleware) {
 		handler(w, m.last)(h, all)
 		h.Batch = &engine.Batch{Max: b.Max, MaxBytes: b.MaxBytes, Min: b.Min, Wait: b.Wait, ByGroup: b.ByGroup, Whole: b.Whole, Run: m.run}
 		if len(all) > 0 {
 			way := h.Run
 			h.Batch.Run = func(ctx context.Context, items []engine.Item) { m.gather(ctx, items, way) }
 		}
-	})
+	}
 }
 
 func (b *BatchOptions) validate() error {

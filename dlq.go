@@ -286,7 +286,10 @@ func (w *Worker) onDeath() func(*storage.Leased, *storage.Finish, time.Time) *st
 		return nil
 	}
 	return func(job *storage.Leased, f *storage.Finish, at time.Time) *storage.NewJob {
-		o := cmp.Or(kinds[job.Kind], options.optionsOf(job.Queue).OnDead)
+		o := options.optionsOf(job.Queue).OnDead
+		if !w.takesAll(job.Queue) {
+			o = cmp.Or(kinds[job.Kind], o)
+		}
 		if _, notice := w.queue.notices.Load(job.Kind); notice || o == nil {
 			return nil
 		}

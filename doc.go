@@ -16,9 +16,9 @@
 //
 // # What to call
 //
-//   - To enqueue: [Queue.Enqueue], EnqueueMany, and EnqueueTx inside [Queue.Tx], with [JobOptions].
-//   - To handle: [NewWorker], [Handle], [HandleMany], [HandleRaw], [Worker.Run]. What a handler
-//     returns says how it ended, see below; [Job.Finish], CompleteTx and Then go further.
+//   - To enqueue: [Queue.Enqueue], EnqueueMany; EnqueueTx, EnqueueManyTx inside [Queue.Tx]; with [JobOptions].
+//   - To handle: [NewWorker], [Handle], [HandleMany], [HandleRaw], [HandleQueue], [Worker.Run]. What a
+//     handler returns says how it ended, see below; [Job.Finish], CompleteTx and Then go further.
 //     [Job.Checkpoint] keeps where a long job has got to, [Await] waits for its result.
 //   - Policies and limits: [Options], [HandlerOptions]; [Settings] by [Queue.Configure]; Budgets.
 //   - To look: [Queue.Job], Jobs, Counts, Stats, Totals, Groups, Why, PolicyOf, Workers, Holds, Settings,

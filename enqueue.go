@@ -39,29 +39,15 @@ func (q *Queue) Enqueue(ctx context.Context, args Args, o *JobOptions) (Enqueued
 	return q.enqueueOne(ctx, args, o, q.write)
 }
 
-// EnqueueTx is [Queue.Enqueue] inside a transaction of the application on the
-// queue's file: the job exists if tx commits. Use a transaction of [Queue.Tx]
-// where possible. With any other, workers see the job within 50 ms of the commit,
-// and its durability is that of the transaction's connection.
-//
-// It returns [ErrWrongDatabase] for a transaction on another database.
-func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, args Args, o *JobOptions) (Enqueued, error) {
-	in, err := q.inside(tx)
-	if err != nil {
-		return Enqueued{}, err
-	}
-	return in.Enqueue(ctx, NewJob{args, o})
-}
-
 // Tx runs fn in a write transaction on the queue's file, and commits it if fn
-// returns nil. It rolls it back if fn returns an error or panics, or if an
-// EnqueueTx or CancelTx in it failed in the database, or a [Job.CompleteTx] at all. Jobs that fn enqueues with
-// [Queue.EnqueueTx] exist if the transaction commits; workers learn of them at
-// once.
+// returns nil. It rolls it back if fn returns an error or panics, or if an EnqueueTx,
+// EnqueueManyTx or CancelTx in it failed in the database, or a [Job.CompleteTx] at all. Jobs
+// that fn enqueues with [Queue.EnqueueTx] or [Queue.EnqueueManyTx] exist if the transaction
+// commits; workers learn of them at once.
 //
 // Nobody else can write meanwhile, this queue included: do in fn only what the
-// transaction is about. fn may call EnqueueTx, CancelTx, CompleteTx, and methods of the queue
-// that read; those see what was committed before. All other methods that write
+// transaction is about. fn may call EnqueueTx, EnqueueManyTx, CancelTx, CompleteTx, and methods
+// of the queue that read; those see what was committed before. All other methods that write
 // return [ErrBusy] at once, but Close never returns.
 //
 // Tx returns [ErrUnsupportedDB] if the store has no transactions for the
@@ -82,6 +68,10 @@ func (q *Queue) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 // 10,000 jobs, with at most 64 MiB of args and headers, and returns their results
 // in the same order. A duplicate is a result, not an error; see [Queue.Enqueue].
 func (q *Queue) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Enqueued, error) {
+	return q.enqueueMany(ctx, jobs, q.write)
+}
+
+func (q *Queue) enqueueMany(ctx context.Context, jobs []NewJob, write writeFunc) ([]Enqueued, error) {
 	if len(jobs) == 0 {
 		return nil, ctx.Err()
 	}
@@ -92,7 +82,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Enqueued, err
 	if err != nil {
 		return nil, err
 	}
-	return q.enqueue(ctx, jobs, indexed, q.write)
+	return q.enqueue(ctx, jobs, indexed, write)
 }
 
 func (q *Queue) write(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]Enqueued, error) {

@@ -63,7 +63,7 @@ const (
 	EventExpired     EventType = engine.EventExpired // finished since it was not started in time; told by the process that has found it
 	EventDead        EventType = "dead"
 	// EventEvicted says that this process deleted a job to make room, see [Settings]. An
-	// EnqueueTx tells of it only in a transaction of [Queue.Tx].
+	// EnqueueTx or EnqueueManyTx tells of it only in a transaction of [Queue.Tx].
 	EventEvicted EventType = "evicted"
 	// EventDeadEvicted says that this process deleted a dead letter, as there were too many,
 	// see [Settings].
@@ -119,7 +119,7 @@ const mostEvents = 100_000
 // not return these:
 //
 //   - what other processes do
-//   - what EnqueueTx and CancelTx do, as their transaction may be rolled back
+//   - what EnqueueTx, EnqueueManyTx and CancelTx do, as their transaction may be rolled back
 //   - what Change, CancelAll, RunNow, Redrive and Delete do to jobs that do not run
 //
 // Events never hold up a worker. Up to buffer of them wait to be received, from 1 to

@@ -3,8 +3,10 @@ package errand_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -34,4 +36,43 @@ func ExampleHandleRaw() {
 	// Output:
 	// thumbnail {"file":"a.jpg"}
 	// thumbnail {"file":"b.jpg"}
+}
+
+// A relay passes on the jobs of a queue to another file, whatever their kinds are. A job that
+// it passes on again after a crash is a duplicate there.
+func ExampleHandleQueue() {
+	ctx, stop := context.WithCancel(context.Background())
+	q, remove := tempQueue(nil)
+	defer remove()
+	next, removeNext := tempQueue(nil)
+	defer removeNext()
+
+	outbox := &errand.JobOptions{Queue: "outbox"}
+	must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, outbox))
+	last := must(q.Enqueue(ctx, errand.RawArgs{OfKind: "thumbnail", JSON: []byte(`{"file": "a.jpg"}`)}, outbox))
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"outbox"}})
+	errand.HandleQueue(w, "outbox", func(ctx context.Context, jobs []*errand.Job[errand.RawArgs]) error {
+		var all []errand.NewJob
+		for _, job := range jobs {
+			once := &errand.JobOptions{Unique: &errand.Unique{Key: job.ID.String(), For: 24 * time.Hour}}
+			all = append(all, errand.NewJob{Args: job.Args, Options: once})
+		}
+		_, err := next.EnqueueMany(ctx, all)
+		return err
+	}, errand.BatchOptions{Max: 100})
+
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	_, err := errand.Await[any](ctx, q, last.ID)
+	fmt.Println(errors.Is(err, errand.ErrNoResult)) // it is done
+	stop()
+	check(<-ended)
+	for _, c := range must(next.Counts(context.Background())) {
+		fmt.Println(c.Kind, c.N)
+	}
+	// Output:
+	// true
+	// send_email 1
+	// thumbnail 1
 }

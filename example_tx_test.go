@@ -87,6 +87,41 @@ func ExampleQueue_EnqueueTx() {
 	// after it: ready
 }
 
+// Many rows and a job for each are one commit. The answers are in the order of the jobs.
+func ExampleQueue_EnqueueManyTx() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	lines := []string{"ada@example.org", "grace@example.org", "ada@example.org"}
+	var added []errand.Enqueued
+	check(q.Tx(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`); err != nil {
+			return err
+		}
+		var jobs []errand.NewJob
+		for _, email := range lines {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO orders (email) VALUES (?1)`, email); err != nil {
+				return err
+			}
+			once := &errand.JobOptions{Unique: &errand.Unique{Key: email}}
+			jobs = append(jobs, errand.NewJob{Args: SendEmail{To: email}, Options: once})
+		}
+		var err error
+		added, err = q.EnqueueManyTx(ctx, tx, jobs)
+		return err
+	}))
+	for i, e := range added {
+		fmt.Println(lines[i], "duplicate:", e.Duplicate)
+	}
+	fmt.Println("the first again:", added[2].ID == added[0].ID)
+	// Output:
+	// ada@example.org duplicate: false
+	// grace@example.org duplicate: false
+	// ada@example.org duplicate: true
+	// the first again: true
+}
+
 // An order remembers its job, and takes it back with itself. An ID is kept as TEXT.
 func ExampleQueue_CancelTx() {
 	ctx := context.Background()

@@ -139,6 +139,31 @@ func (j *Job[A]) CompleteTx(ctx context.Context, tx *sql.Tx) error {
 	return in.Complete(ctx)
 }
 
+// EnqueueTx is [Queue.Enqueue] inside a transaction of the application on the
+// queue's file: the job exists if tx commits. Use a transaction of [Queue.Tx]
+// where possible. With any other, workers see the job within 50 ms of the commit,
+// and its durability is that of the transaction's connection.
+//
+// It returns [ErrWrongDatabase] for a transaction on another database.
+func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, args Args, o *JobOptions) (Enqueued, error) {
+	in, err := q.inside(tx)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	return in.Enqueue(ctx, NewJob{args, o})
+}
+
+// EnqueueManyTx is [Queue.EnqueueMany] inside a transaction of the application, as
+// [Queue.EnqueueTx] is Enqueue inside one: all of the jobs exist if tx commits. If a job is
+// refused, tx has none of the jobs and can go on.
+func (q *Queue) EnqueueManyTx(ctx context.Context, tx *sql.Tx, jobs []NewJob) ([]Enqueued, error) {
+	in, err := q.inside(tx)
+	if err != nil {
+		return nil, err
+	}
+	return q.enqueueMany(ctx, jobs, in.write)
+}
+
 // inside is [door.Tx]: a queue inside a transaction of the application. All methods of the root
 // with a transaction are it.
 type inside struct {
@@ -179,9 +204,11 @@ func (j *Job[A]) owner() (*Queue, error) {
 
 // Enqueue implements [door.Tx].
 func (in *inside) Enqueue(ctx context.Context, job NewJob) (Enqueued, error) {
-	return in.queue.enqueueOne(ctx, job.Args, job.Options, func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]Enqueued, error) {
-		return in.store.EnqueueTx(ctx, in.tx, now, jobs)
-	})
+	return in.queue.enqueueOne(ctx, job.Args, job.Options, in.write)
+}
+
+func (in *inside) write(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]Enqueued, error) {
+	return in.store.EnqueueTx(ctx, in.tx, now, jobs)
 }
 
 // Cancel implements [door.Tx].

@@ -123,7 +123,7 @@ func Declaring(ctx context.Context) bool {
 // handler of the job may have begun before it runs.
 //
 //   - After Enqueue and EnqueueMany the job is durable if there is no error.
-//   - After EnqueueTx the transaction is not committed yet.
+//   - After EnqueueTx and EnqueueManyTx the transaction is not committed yet.
 //   - After [Job.Then] fn runs when the handler has returned. The result is zero: the job exists
 //     if that of the handler is done. The error is [ErrDropped] if it is known not to be.
 //   - With a Merge in [OnConflict] a job can go through the middleware again, with other args.

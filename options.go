@@ -69,7 +69,7 @@ const (
 	defaultMaxDeaths     = 20
 )
 
-// HandlerOptions are the settings of one kind of job.
+// HandlerOptions are the settings of one kind of job, or with [HandleQueue] of one queue.
 type HandlerOptions struct {
 	// Policy is the delivery policy of the kind. Its throttle section limits the
 	// start rate of jobs of the kind, in all queues together; see [QueueOptions].
@@ -137,6 +137,50 @@ type HandlerOptions struct {
 	// through at once, but the next early one not before the hold would have let one
 	// through. ctx ends when the worker stops. If nil, nothing is called.
 	OnUnauthorized func(ctx context.Context) error
+}
+
+// single returns the options of a call that registers a handler.
+func single(name string, all []HandlerOptions) (o HandlerOptions) {
+	if len(all) > 1 {
+		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", name, len(all)))
+	}
+	if len(all) == 1 {
+		o = all[0]
+	}
+	return o
+}
+
+// made returns a handler, which set completes with the middleware around it.
+func (w *Worker) made(name string, o *HandlerOptions, set func(*engine.Handler, []Middleware)) engine.Handler {
+	h := w.settings(name, o)
+	if w.err == nil { // else Run returns that, and there may be middleware that is nil
+		set(&h, slices.Concat(w.opts.Middleware, o.Middleware))
+	}
+	return h
+}
+
+// mustNotRun panics if it is too late for a handler. The mutex is held.
+func (w *Worker) mustNotRun(name string) {
+	if w.engine != nil {
+		panic(fmt.Sprintf("errand: Handle %q: the worker has been run", name))
+	}
+}
+
+// ofQueue returns the name of a field that is set and that [QueueOptions] have too, or that is of a
+// single kind; empty if none is.
+func (o *HandlerOptions) ofQueue() string {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"policy", o.Policy != nil}, {"rules", o.Rules != nil}, {"budget", o.Budget != nil}, {"concurrency", o.Concurrency != 0},
+		{"gate", o.Gate != nil}, {"open_jitter", o.OpenJitter != 0}, {"on_dead", o.OnDead != nil}, {"aliases", o.Aliases != nil},
+	} {
+		if f.set {
+			return f.name
+		}
+	}
+	return ""
 }
 
 // settings returns the settings of a handler, checked.

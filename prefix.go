@@ -43,19 +43,56 @@ func (q *Queue) settingsOf() func(string) engine.QueueSettings {
 	}
 }
 
-// queues returns the queues and prefixes that w works for, with those of the options that
-// are within its prefixes: they have settings of their own.
-func (w *Worker) queues() []string {
-	all := slices.Clone(w.opts.Queues)
-	if len(all) == 0 {
-		all = []string{defaultQueue}
+// named returns the queues and prefixes that w was told to work for.
+func (w *Worker) named() []string {
+	if len(w.opts.Queues) == 0 {
+		return []string{defaultQueue}
 	}
+	return w.opts.Queues
+}
+
+// allQueues returns the queues and prefixes that w works for, with those of the options that
+// are within its prefixes: they have settings of their own.
+func (w *Worker) allQueues() []string {
+	all := slices.Clone(w.named())
 	for _, name := range slices.Sorted(maps.Keys(w.queue.opts.Queues)) {
 		if storage.MatchQueue(w.opts.Queues, name) && !slices.Contains(all, name) {
 			all = append(all, name)
 		}
 	}
 	return all
+}
+
+// queueHandlers returns the handlers of all kinds of those of names that have one.
+func (w *Worker) queueHandlers(names []string) map[string]engine.Handler {
+	if len(w.queues) == 0 {
+		return nil
+	}
+	all := map[string]engine.Handler{}
+	for _, name := range names {
+		if w.takesAll(name) {
+			all[name] = w.queues[engine.Listed(w.named(), name)]
+		}
+	}
+	return all
+}
+
+// takesAll reports whether a queue has a handler of all kinds.
+func (w *Worker) takesAll(queue string) bool {
+	_, all := w.queues[engine.Listed(w.named(), queue)]
+	return all
+}
+
+// unused returns an error if a kind has a handler that no queue leaves anything to.
+func (w *Worker) unused() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	left := func(queue string) bool { _, all := w.queues[queue]; return !all }
+	if len(w.handlers) == 0 || slices.ContainsFunc(w.named(), left) {
+		return nil
+	}
+	kind := slices.Min(slices.Collect(maps.Keys(w.handlers)))
+	return &FieldError{Field: "handlers", Value: kind, Limit: "must have a queue of the worker without HandleQueue"}
 }
 
 // queueOrPrefix checks the name of a queue, or a prefix of such names with a "*" after it.

@@ -92,7 +92,7 @@ type Options struct {
 	// by the queue's clock, right or wrong.
 	WaitForClock bool
 	// Middleware wraps the way of jobs into the queue: those of Enqueue, EnqueueMany and
-	// EnqueueTx, in this process. The job of a [Schedule] goes that way when the schedule is
+	// their forms with Tx, in this process. The job of a [Schedule] goes that way when the schedule is
 	// declared; each tick has the args and headers that result. Declaring it again writes
 	// nothing only if the middleware adds the same again, see [Declaring]. If nil, none.
 	Middleware []Middleware

@@ -25,6 +25,7 @@ type Worker struct {
 
 	mu       sync.Mutex
 	handlers map[string]engine.Handler
+	queues   map[string]engine.Handler // of all kinds, by the name or prefix in opts.Queues
 	onDead   map[string]*OnDead
 	engine   *engine.Engine // nil until Run or Shutdown is called
 	bulk     bulkEngine
@@ -37,7 +38,7 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 	if q == nil {
 		panic("errand: NewWorker: nil queue")
 	}
-	w := &Worker{queue: q, opts: *cmp.Or(o, &WorkerOptions{}), handlers: map[string]engine.Handler{}, onDead: map[string]*OnDead{}}
+	w := &Worker{queue: q, opts: *cmp.Or(o, &WorkerOptions{}), handlers: map[string]engine.Handler{}, queues: map[string]engine.Handler{}, onDead: map[string]*OnDead{}}
 	w.opts.Queues, w.opts.Middleware = slices.Clone(w.opts.Queues), slices.Clone(w.opts.Middleware)
 	w.opts.Logger = q.loggers.of(cmp.Or(w.opts.Logger, q.opts.Logger))
 	w.err = errors.Join(w.opts.validate(), w.unthrottled(), w.listed())
@@ -106,27 +107,16 @@ func (w *Worker) kindOf(t reflect.Type) string {
 	return x.kind
 }
 
-// register registers a handler, which set completes with the middleware around it.
+// register registers the handler of a kind.
 func (w *Worker) register(kind string, all []HandlerOptions, set func(*engine.Handler, []Middleware)) {
 	if err := checkName("kind", kind); err != nil {
 		panic(err.Error())
 	}
-	if len(all) > 1 {
-		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", kind, len(all)))
-	}
-	var o HandlerOptions
-	if len(all) == 1 {
-		o = all[0]
-	}
-	h := w.settings(kind, &o)
-	if w.err == nil { // else Run returns that, and there may be middleware that is nil
-		set(&h, slices.Concat(w.opts.Middleware, o.Middleware))
-	}
+	o := single(kind, all)
+	h := w.made(kind, &o, set)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.engine != nil {
-		panic(fmt.Sprintf("errand: Handle %q: the worker has been run", kind))
-	}
+	w.mustNotRun(kind)
 	for i, name := range append([]string{kind}, o.Aliases...) {
 		if _, ok := w.handlers[name]; ok {
 			if i > 0 {
@@ -193,6 +183,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.queue.opts.SQLite.ReadOnly {
 		return fmt.Errorf("%w: a worker must write", ErrReadOnly)
 	}
+	if err := w.unused(); err != nil {
+		return err
+	}
 	return w.run(ctx)
 }
 
@@ -241,7 +234,8 @@ func (w *Worker) config() engine.Config {
 		LogEvery:      q.LogEvery,
 		Logger:        o.Logger,
 	}
-	c.Queues = w.queues()
+	c.Queues = w.allQueues()
+	c.QueueHandlers = w.queueHandlers(c.Queues)
 	c.Lasting = w.lasting(c.Queues)
 	for name := range q.Queues {
 		c.Settings[name] = w.queue.settings(name)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
@@ -36,6 +37,9 @@ type WorkerInfo struct {
 	// prefixes, see [WorkerOptions].Queues.
 	Queues []string `json:"queues"`
 	Kinds  []string `json:"kinds"`
+	// AllKinds are those of Queues of which the worker takes the jobs of all kinds, and not those
+	// of Kinds, see [HandleQueue].
+	AllKinds []string `json:"all_kinds,omitempty"`
 	// Concurrency is how many jobs the worker runs at a time, and Full is true if it runs
 	// that many.
 	Concurrency int  `json:"concurrency"`
@@ -63,7 +67,8 @@ type WorkerInfo struct {
 // that opens gently.
 type WorkerLimit struct {
 	// Queue or Kind names whose limits these are; the other one is empty. A lane that opens
-	// gently has both, and besides only Concurrency, Full and Until.
+	// gently has both, and besides only Concurrency, Full and Until. Its Kind is "*" for all
+	// kinds of one of AllKinds.
 	Queue string `json:"queue,omitempty"`
 	Kind  string `json:"kind,omitempty"`
 	// Concurrency is how many of these jobs the worker runs at a time, and Full is true
@@ -80,8 +85,8 @@ type WorkerLimit struct {
 	BudgetEmpty bool `json:"budget_empty,omitempty"`
 	// GroupThrottled is true of a queue if jobs wait for its [GroupThrottle].
 	GroupThrottled bool `json:"group_throttled,omitempty"`
-	// BatchMin and BatchWait are Min and Wait of the [BatchOptions] of a kind. If zero, no
-	// job waits for others.
+	// BatchMin and BatchWait are Min and Wait of the [BatchOptions] of a kind, or of a queue with
+	// a [HandleQueue]. If zero, no job waits for others.
 	BatchMin  int           `json:"batch_min,omitempty"`
 	BatchWait time.Duration `json:"batch_wait_s,omitempty"`
 	// Gate is what the worker knows of the gate. It is nil if there is none.
@@ -161,7 +166,7 @@ func (w *WorkerInfo) limits(queue, kind string) (ofQueue, ofKind, own WorkerLimi
 	for _, n := range w.Limits {
 		switch {
 		case n.Queue != "" && n.Kind != "":
-			if n.Kind == kind && more(own, n) {
+			if (n.Kind == kind || n.Kind == storage.AnyKind) && more(own, n) {
 				own = n
 			}
 		case n.Queue != "" && more(ofQueue, n):
@@ -170,18 +175,32 @@ func (w *WorkerInfo) limits(queue, kind string) (ofQueue, ofKind, own WorkerLimi
 			ofKind = n
 		}
 	}
+	if w.allKinds(queue) {
+		ofKind = WorkerLimit{}
+	}
 	return ofQueue, ofKind, own
 }
 
 // Serves reports whether a worker works for a lane. An empty name stands for any.
 func (w *WorkerInfo) Serves(queue, kind string) bool {
-	return (queue == "" || storage.MatchQueue(w.Queues, queue)) && (kind == "" || slices.Contains(w.Kinds, kind))
+	switch {
+	case queue == "":
+		return kind == "" || len(w.AllKinds) > 0 || slices.Contains(w.Kinds, kind)
+	case !storage.MatchQueue(w.Queues, queue):
+		return false
+	}
+	return kind == "" || w.allKinds(queue) || slices.Contains(w.Kinds, kind)
+}
+
+// allKinds reports whether the worker takes the jobs of all kinds in a queue.
+func (w *WorkerInfo) allKinds(queue string) bool {
+	return len(w.AllKinds) > 0 && slices.Contains(w.AllKinds, engine.Listed(w.Queues, queue))
 }
 
 // Includes reports whether a limit counts for jobs of a kind in a queue. An empty name stands for
 // any.
 func (n *WorkerLimit) Includes(queue, kind string) bool {
-	return (queue == "" || n.Queue == "" || storage.MatchQueue([]string{n.Queue}, queue)) && (kind == "" || n.Kind == "" || n.Kind == kind)
+	return (queue == "" || n.Queue == "" || storage.MatchQueue([]string{n.Queue}, queue)) && (kind == "" || n.Kind == "" || n.Kind == kind || n.Kind == storage.AnyKind)
 }
 
 // demand is what a job asks of the workers of its lane.
@@ -201,8 +220,8 @@ type demand struct {
 func (q *Queue) demand(ctx context.Context, j *JobInfo, serving []WorkerInfo, now time.Time) (*demand, error) {
 	d := &demand{queue: j.Queue, kind: j.Kind, now: now}
 	batched := slices.ContainsFunc(serving, func(i WorkerInfo) bool {
-		_, ofKind, _ := i.limits(j.Queue, j.Kind)
-		return ofKind.BatchMin > 0
+		ofQueue, ofKind, _ := i.limits(j.Queue, j.Kind)
+		return max(ofQueue.BatchMin, ofKind.BatchMin) > 0
 	})
 	if j.State != Ready || !batched {
 		return d, nil
@@ -286,10 +305,14 @@ func (w *WorkerInfo) blocks(d *demand) (all []WhyReason) {
 			add(WhyBudget, n, 0, "the retry budget of %s is empty", of)
 		}
 	}
-	if until := ofKind.waitsForBatch(d); !until.IsZero() {
+	batch := ofKind
+	if w.allKinds(queue) {
+		batch = ofQueue
+	}
+	if until := batch.waitsForBatch(d); !until.IsZero() {
 		r := add(WhyBatch, WorkerLimit{Queue: queue, Kind: kind}, int(d.ready), "%s waits until %d jobs are ready, of which there are %d, or until %s",
-			laneText(queue, kind), ofKind.BatchMin, d.ready, moment(until))
-		r.Of, r.Until = ofKind.BatchMin, until
+			laneText(queue, kind), batch.BatchMin, d.ready, moment(until))
+		r.Of, r.Until = batch.BatchMin, until
 	}
 	switch {
 	case !due:

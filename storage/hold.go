@@ -3,7 +3,6 @@ package storage
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"time"
 )
@@ -118,7 +117,7 @@ func (l Lane) Includes(queue, kind string) bool {
 
 // Touches reports whether a hold of l may hold jobs that w wants.
 func (l Lane) Touches(w *Want) bool {
-	return (l.Queue == "" || MatchQueue(w.Queues, l.Queue)) && (l.Kind == "" || slices.Contains(w.Kinds, l.Kind)) && !w.excepts(l.Queue, l.Kind)
+	return (l.Queue == "" || MatchQueue(w.Queues, l.Queue)) && (l.Kind == "" || w.hasKind(l.Queue, l.Kind)) && !w.excepts(l.Queue, l.Kind)
 }
 
 // Compare is the order of lanes: by queue, then by kind.

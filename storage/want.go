@@ -13,9 +13,11 @@ type Want struct {
 	// queues whose names begin with what is before the "*", also those whose first job is
 	// yet to come. Queues of a prefix without ready jobs cost nothing either.
 	Queues []string
-	Kinds  []string
+	// Kinds are names of kinds. [AnyKind] stands for all kinds, also those whose first job is
+	// yet to come, but for the kinds of [BulkQueue].
+	Kinds []string
 	// Except are lanes of Queues and Kinds whose jobs are not wanted. A Queue of them may
-	// be a prefix.
+	// be a prefix. A Kind of them may be AnyKind.
 	Except []Lane
 	N      int
 	// Each, if positive, is the most jobs of one queue that are leased for w. Jobs of the
@@ -31,19 +33,26 @@ type Want struct {
 	Min  int
 	Wait time.Duration
 	// ByGroup, if positive, is how many jobs one call of a handler takes, all of one
-	// queue, kind and group, or without a group. Jobs are leased for as many calls as N
-	// jobs fill. Leasing for w stops at the first job that fits no call begun so far and
-	// cannot begin another.
+	// queue, kind and group, or without a group. With AnyKind the kinds of a call may differ.
+	// Jobs are leased for as many calls as N jobs fill. Leasing for w stops at the first job
+	// that fits no call begun so far and cannot begin another.
 	//
 	// If the members of a group run one at a time, one that is leased brings those
 	// blocked right behind it, in the order of keys, as far as N, ByGroup and the tokens
 	// of a shared throttle go. It stops before the first that is of another kind, is not
-	// due, has crashed, or has reached its StartBy or Deadline. A member brings none if
-	// it has crashed itself, if a hold has let it through, or if another member has a
+	// due, has crashed, or has reached its StartBy or Deadline. With AnyKind one of another
+	// kind stops it only if w does not want its lane, or if that is held. A member brings
+	// none if it has crashed itself, if a hold has let it through, or if another member has a
 	// place or blocks it. A job with WriteStart counts as one that has crashed. Members
 	// that are brought do not count for Each.
 	ByGroup int
 }
+
+// AnyKind stands for all kinds in a [Want].
+const AnyKind = "*"
+
+// OfAnyKind reports whether w wants jobs of all kinds.
+func (w *Want) OfAnyKind() bool { return slices.Contains(w.Kinds, AnyKind) }
 
 // Calls returns for how many calls the jobs of w are leased at most, if ByGroup is positive.
 func (w *Want) Calls() int { return (max(w.N, 0) + w.ByGroup - 1) / w.ByGroup }
@@ -53,11 +62,15 @@ func (w *Want) KeepsBack() bool { return w.Min > 1 && w.Wait > 0 }
 
 // Matches reports whether w wants jobs of a kind in a queue.
 func (w *Want) Matches(queue, kind string) bool {
-	return slices.Contains(w.Kinds, kind) && MatchQueue(w.Queues, queue) && !w.excepts(queue, kind)
+	return w.hasKind(queue, kind) && MatchQueue(w.Queues, queue) && !w.excepts(queue, kind)
+}
+
+func (w *Want) hasKind(queue, kind string) bool {
+	return slices.Contains(w.Kinds, kind) || w.OfAnyKind() && queue != BulkQueue
 }
 
 func (w *Want) excepts(queue, kind string) bool {
-	return slices.ContainsFunc(w.Except, func(l Lane) bool { return l.Kind == kind && inQueue(l.Queue, queue) })
+	return slices.ContainsFunc(w.Except, func(l Lane) bool { return (l.Kind == kind || l.Kind == AnyKind) && inQueue(l.Queue, queue) })
 }
 
 // HasRoom reports whether one more job of a queue may be leased for w, after n of it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -148,10 +149,19 @@ func (t *tool) printWorkers(p *printer, all []queue.WorkerInfo) {
 		for _, l := range w.Limits {
 			state += limitText(&l)
 		}
-		list.add(text(w.Instance), text(strings.Join(w.Queues, ", ")), text(strings.Join(w.Kinds, ", ")), number(w.Concurrency), text(loadText(&w)), text(when(w.Since)), text(state))
+		list.add(text(w.Instance), text(strings.Join(w.Queues, ", ")), text(kindsText(&w)), number(w.Concurrency), text(loadText(&w)), text(when(w.Since)), text(state))
 	}
 	list.print(p, t.out)
 	t.printProgress(p, all)
+}
+
+// kindsText says of which kinds a worker takes jobs.
+func kindsText(w *queue.WorkerInfo) string {
+	kinds := slices.Clone(w.Kinds)
+	for _, name := range w.AllKinds {
+		kinds = append(kinds, "all of "+name)
+	}
+	return strings.Join(kinds, ", ")
 }
 
 // loadText says how much of a process is in use.

@@ -2,13 +2,18 @@ package apitest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 	"github.com/errandq/errand/storage/storagetest"
 )
 
@@ -149,4 +154,92 @@ func TestDoor_Within_faults(t *testing.T) {
 		t.Errorf("Checkpoint of a queue: %v", err)
 	}
 	wantNothing(t, q)
+}
+
+// What EnqueueMany refuses EnqueueManyTx refuses with the same words. The transaction has none of the
+// jobs of such a call, and goes on: only an error of its function takes back all.
+//
+//errand:shows many jobs in a transaction | | a call that is refused leaves none of its jobs and the transaction open; answers are in order; a rollback takes all back
+func TestEnqueueManyTx(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	db := must(sqlite.OpenDB(path))
+	defer db.Close()
+	q := must(errand.New(t.Context(), must(sqlite.New(db, nil)), &errand.Options{Logger: quiet}))
+	defer q.Close()
+	two := errand.Settings{MaxJobs: new(2)}
+	check(q.Configure(t.Context(), errand.Lane{Queue: "full"}, two))
+
+	oops, full := errors.New("oops"), &errand.JobOptions{Queue: "full"}
+	many := func(n int, o *errand.JobOptions) (jobs []errand.NewJob) {
+		for i := range n {
+			jobs = append(jobs, errand.NewJob{Args: note{N: i}, Options: o})
+		}
+		return jobs
+	}
+	once := &errand.JobOptions{Unique: &errand.Unique{Key: "once"}, Group: "g"}
+	call := func(tx *sql.Tx) (added []errand.Enqueued) {
+		ctx := t.Context()
+		none, err := q.EnqueueManyTx(ctx, tx, nil)
+		if none != nil || err != nil {
+			t.Errorf("no jobs: %v, %v", none, err)
+		}
+		bad := many(3, nil)
+		bad[1].Options = &errand.JobOptions{Priority: 101}
+		_, err = q.EnqueueManyTx(ctx, tx, bad)
+		wantFaults(t, err, fault{"jobs[1].priority", "101", "must be between -100 and 100"})
+		_, same := q.EnqueueMany(ctx, many(10_001, nil))
+		if _, err := q.EnqueueManyTx(ctx, tx, many(10_001, nil)); err == nil || err.Error() != same.Error() {
+			t.Errorf("too many jobs: %v, want %v", err, same)
+		}
+		refused := (*errand.QueueFullError)(nil)
+		if _, err := q.EnqueueManyTx(ctx, tx, many(3, full)); !errors.As(err, &refused) {
+			t.Errorf("more than MaxJobs: %v", err)
+		}
+		jobs := append(many(2, full), many(2, once)...)
+		added, err = q.EnqueueManyTx(ctx, tx, jobs)
+		check(err)
+		if len(added) != 4 || added[0].Duplicate || added[2].Duplicate || !added[3].Duplicate || added[3].ID != added[2].ID {
+			t.Errorf("the answers are %+v", added)
+		}
+		return added
+	}
+
+	err := q.Tx(t.Context(), func(tx *sql.Tx) error { call(tx); return oops })
+	if !errors.Is(err, oops) {
+		t.Error(err)
+	}
+	wantNothing(t, q)
+	tx := must(db.BeginTx(t.Context(), nil))
+	call(tx)
+	check(tx.Rollback())
+	wantNothing(t, q)
+
+	tx = must(db.BeginTx(t.Context(), nil))
+	added := call(tx)
+	check(tx.Commit())
+	var n int64
+	for _, c := range must(q.Counts(t.Context())) {
+		n += c.N
+	}
+	if n != 3 {
+		t.Errorf("%d jobs, want 3", n)
+	}
+	for i, n := range []int{0, 1, 0} {
+		j := lookUp(t, q, added[i].ID)
+		if want := fmt.Sprintf(`"N":%d`, n); !strings.Contains(string(j.Args), want) {
+			t.Errorf("job %d has args %s, want %s", i, j.Args, want)
+		}
+	}
+	if j := lookUp(t, q, added[2].ID); j.Group != "g" {
+		t.Errorf("the group is %q", j.Group)
+	}
+	err = openQueue(t, nil).Tx(t.Context(), func(tx *sql.Tx) error {
+		_, err := q.EnqueueManyTx(t.Context(), tx, many(2, nil))
+		return err
+	})
+	if !errors.Is(err, errand.ErrWrongDatabase) {
+		t.Errorf("a transaction of another queue: %v", err)
+	}
+	_, err = q.EnqueueManyTx(t.Context(), nil, many(2, nil))
+	wantFaults(t, err, fault{"tx", "nil", "must not be nil"})
 }

@@ -12,7 +12,7 @@ const (
 
 // most returns how many attempts run at a time at most.
 func (c *Config) most() int {
-	for _, h := range c.Handlers {
+	for h := range c.handlers() {
 		if h.countsFor() > 0 {
 			return c.Concurrency + mostApart
 		}

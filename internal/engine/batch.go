@@ -15,7 +15,7 @@ import (
 // call takes more.
 const batchStep = 1000
 
-// Batch has many jobs of a lane run by one call of the handler. Each has a lease, an
+// Batch has many jobs of a queue and a handler run by one call of it. Each has a lease, an
 // attempt and an outcome of its own; a runner, and what bounds how many handlers run,
 // count the call.
 type Batch struct {
@@ -57,7 +57,7 @@ type batch struct {
 	cancel context.CancelCauseFunc
 	took   time.Duration // the call
 	done   bool          // a job of the call is done
-	astray bool          // that it could not reach the other side was noted
+	astray []string      // the kinds of which it was noted that it could not reach the other side
 	waited bool          // for the news of a stop, in this call
 	// ordered: its attempts are members of a group that runs in order. None may overtake
 	// another.
@@ -228,7 +228,7 @@ func (l *loop) startBatch(b *batch, now time.Time) bool {
 func (l *loop) payAll(b *batch, now time.Time) bool {
 	behind := false // one that goes back
 	b.all = slices.DeleteFunc(b.all, func(a *attempt) bool {
-		a.handler = l.cfg.Handlers[a.job.Kind]
+		a.handler, _ = l.cfg.handler(a.job.Queue, a.job.Kind)
 		if behind {
 			l.leases.release(a)
 			l.giveBack(a, time.Time{})
@@ -251,7 +251,7 @@ func (l *loop) payAll(b *batch, now time.Time) bool {
 // startCall hands a call that was paid for to a runner. The shortest timeout of its jobs is
 // that of the call.
 func (l *loop) startCall(b *batch, now time.Time) {
-	b.ended, b.done, b.astray = 0, false, false
+	b.ended, b.done, b.astray = 0, false, nil
 	var timeout time.Duration
 	for _, a := range b.all {
 		if t := l.bound(a.job, cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout)); t > 0 && (timeout == 0 || t < timeout) {
@@ -330,7 +330,7 @@ func (b *batch) run(r *runners) {
 	if len(live) == 0 {
 		return
 	}
-	held := r.holds.since(live[0].heeded, live[0].job.Queue, live[0].job.Kind) // the lane of all
+	held := r.holds.sinceOf(live[0].heeded, live)
 	inTime := make([]*attempt, 0, len(live))
 	for _, a := range live {
 		if a.unread = held; held || !a.again && pastWindow(a.job, cfg.Clock) {
@@ -449,14 +449,16 @@ func (l *loop) endBatch(b *batch) {
 	l.goOn(b, again)
 }
 
-// firstAstray reports whether a is the first attempt of its call that could not reach the
-// other side.
+// firstAstray reports whether a is the first attempt of its kind in its call that could not reach
+// the other side.
 func (a *attempt) firstAstray() bool {
 	b := a.batch
 	if b == nil {
 		return true
 	}
-	was := b.astray
-	b.astray = true
-	return !was
+	if slices.Contains(b.astray, a.job.Kind) {
+		return false
+	}
+	b.astray = append(b.astray, a.job.Kind)
+	return true
 }

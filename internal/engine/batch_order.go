@@ -85,7 +85,5 @@ func (a *attempt) endedWell() bool {
 
 // brought reports whether x has leased a job of s, so that there may be others.
 func (s *source) brought(jobs []storage.Leased) bool {
-	return s.batch != nil && s.batch.ByGroup && slices.ContainsFunc(jobs, func(j storage.Leased) bool {
-		return slices.Contains(s.Kinds, j.Kind) && storage.MatchQueue(s.Queues, j.Queue)
-	})
+	return s.batch != nil && s.batch.ByGroup && slices.ContainsFunc(jobs, func(j storage.Leased) bool { return s.Matches(j.Queue, j.Kind) })
 }

@@ -65,18 +65,39 @@ func newBounds(c *Config) *bounds {
 // of returns the bounds of a lane: unlike the sections of a policy, that of the
 // kind takes nothing from that of the queue, which protects what all kinds share.
 func (all *bounds) of(queue, kind string) (own []*bound) {
-	by := listed(all.listed, queue)
-	for _, b := range []*bound{all.queues[by], all.kinds[kind]} {
+	by := Listed(all.listed, queue)
+	for _, b := range []*bound{all.queues[by], all.ofKind(queue, kind)} {
 		if b != nil {
 			own = append(own, b)
 		}
 	}
-	for _, name := range slices.Compact([]string{by, queue}) {
-		if r := all.ramps[storage.Lane{Queue: name, Kind: kind}]; r != nil {
-			own = append(own, &r.bound)
-		}
+	for _, lane := range all.rampsOver(queue, kind) {
+		own = append(own, &all.ramps[lane].bound)
 	}
 	return own
+}
+
+// rampsOver returns the lanes that have a lane in them and a ramp.
+func (all *bounds) rampsOver(queue, kind string) (lanes []storage.Lane) {
+	if len(all.ramps) == 0 {
+		return nil
+	}
+	for _, name := range slices.Compact([]string{Listed(all.listed, queue), queue}) {
+		for _, k := range slices.Compact([]string{storage.AnyKind, kind}) {
+			if lane := (storage.Lane{Queue: name, Kind: k}); all.ramps[lane] != nil {
+				lanes = append(lanes, lane)
+			}
+		}
+	}
+	return lanes
+}
+
+// ofKind returns the bound of the kind of a lane, or nil.
+func (all *bounds) ofKind(queue, kind string) *bound {
+	if _, every := all.gates.cfg.handlesAll(queue); every {
+		return nil
+	}
+	return all.kinds[kind]
 }
 
 // divide divides all pairs of a queue and a kind by throttle and bounds. Limited
@@ -85,12 +106,13 @@ func divide(c *Config, bounds *bounds) (all []*source) {
 	names := bounds.names(c)
 	for _, queue := range names {
 		var own []*source
-		for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
-			x := &source{throttle: c.throttleOf(queue, kind), bounds: bounds.of(queue, kind), each: bounds.each[listed(c.Queues, queue)]}
+		for _, kind := range bounds.kindsOf(c, queue) {
+			x := &source{throttle: c.throttleOf(queue, kind), bounds: bounds.of(queue, kind), each: bounds.each[Listed(c.Queues, queue)]}
 			if x.each != nil {
 				x.Each = x.each.limit
 			}
-			if x.batch = c.Handlers[kind].Batch; x.batch != nil {
+			h, _ := c.handler(queue, kind)
+			if x.batch = h.Batch; x.batch != nil {
 				x.Min, x.Wait, x.sizing = x.batch.Min, x.batch.Wait, new(sizing)
 			}
 			i := slices.IndexFunc(own, x.like)
@@ -137,7 +159,7 @@ func (s *source) like(o *source) bool {
 // throttleOf returns the throttle of a lane, or nil. As with all sections of a
 // policy, that of the kind takes the place of the queue's.
 func (c *Config) throttleOf(queue, kind string) *Throttle {
-	h := c.Handlers[kind]
+	h, _ := c.handler(queue, kind)
 	if h.Policy.Throttle != nil && !c.queuePolicy(queue).DisableSubscriptionOverrides {
 		return h.Throttle
 	}

@@ -42,7 +42,8 @@ func (c *Config) queuePolicy(queue string) policy.Topic {
 // that does not decode, which counts as none.
 func (c *Config) policyOf(job *storage.Leased) (policy.Document, error) {
 	own, err := ownPolicy(job)
-	return c.queuePolicy(job.Queue).Effective(own.Or(c.Handlers[job.Kind].Policy), c.Policy.Document), err
+	h, _ := c.handler(job.Queue, job.Kind)
+	return c.queuePolicy(job.Queue).Effective(own.Or(h.Policy), c.Policy.Document), err
 }
 
 // ownPolicy returns the policy that is stored with a job.
@@ -90,8 +91,8 @@ func (v *verdict) policyOr(d policy.Document) policy.Document {
 
 // rulesOf returns the rules that classify the errors of a job's handler.
 func (c *Config) rulesOf(job *storage.Leased) policy.Rules {
-	if r := c.Handlers[job.Kind].Rules; r != nil {
-		return r
+	if h, _ := c.handler(job.Queue, job.Kind); h.Rules != nil {
+		return h.Rules
 	}
 	if r := c.settings(job.Queue).Rules; r != nil {
 		return r

@@ -20,6 +20,9 @@ type Config struct {
 	Store    storage.Store
 	Queues   []string           // names and prefixes, see [storage.Want]
 	Handlers map[string]Handler // by kind
+	// QueueHandlers are those of all kinds of some of Queues, by its name or prefix. These
+	// queues have no other. If nil, there are none.
+	QueueHandlers map[string]Handler
 
 	Concurrency   int           // handlers at a time
 	LeaseDuration time.Duration // how long a worker keeps a job without a heartbeat

@@ -123,7 +123,8 @@ func troubleWait(n int) time.Duration { return min(leastOutage<<min(n, 10), most
 // troubledLong reports whether the waits of a job after attempts that cost it nothing exceed what it
 // may wait: its age alone says nothing of errors of the store, as delays and holds count for it.
 func (c *Config) troubledLong(job *storage.Leased) bool {
-	most := c.Handlers[job.Kind].MaxUnavailable
+	h, _ := c.handler(job.Queue, job.Kind)
+	most := h.MaxUnavailable
 	for n := range sparedLately(job) {
 		if most -= troubleWait(n); most <= 0 {
 			return true

@@ -36,7 +36,7 @@ type holds struct {
 	own     []storage.HoldState // those that let probes through, which engines begin
 	rulings rulings
 	told    map[storage.Lane]time.Time // when it was last told that a lane is held for long
-	asking  map[string]bool            // kinds whose OnUnauthorized runs
+	asking  map[storage.Lane]bool      // owners, see [Config.ownerOf], whose OnUnauthorized runs
 	// hookCtx is the context of these calls; nil: there was none.
 	hookCtx  context.Context
 	endHooks context.CancelFunc
@@ -96,6 +96,11 @@ func (c *holdChanges) since(heeded int64, queue, kind string) bool {
 		}
 	}
 	return c.any > heeded
+}
+
+// sinceOf is since for the lanes of attempts.
+func (c *holdChanges) sinceOf(heeded int64, all []*attempt) bool {
+	return slices.ContainsFunc(all, func(a *attempt) bool { return c.since(heeded, a.job.Queue, a.job.Kind) })
 }
 
 // lanesOver returns the lanes whose holds keep a job.
@@ -175,10 +180,10 @@ func (l *loop) heed(heard int64, all []storage.HoldState) {
 // giveBackHeld returns to the store the jobs of held lanes that wait to start.
 func (l *loop) giveBackHeld() {
 	back := func(a *attempt) bool {
-		if !l.held(a.job) {
+		if !l.anyHeld(a) {
 			return false
 		}
-		for _, one := range a.members() { // of the same lane
+		for _, one := range a.members() {
 			l.leases.release(one)
 			l.giveBack(one, time.Time{})
 		}
@@ -188,6 +193,14 @@ func (l *loop) giveBackHeld() {
 	r.waiting = slices.DeleteFunc(r.waiting, back)
 	r.suspects.waiting = slices.DeleteFunc(r.suspects.waiting, back)
 	l.giveBackParts(func(a *attempt) bool { return l.held(a.job) })
+}
+
+// anyHeld reports whether a job that an attempt stands for is held.
+func (l *loop) anyHeld(a *attempt) bool {
+	if a.batch == nil {
+		return l.held(a.job)
+	}
+	return slices.ContainsFunc(a.members(), func(o *attempt) bool { return l.held(o.job) })
 }
 
 // held reports whether the lane of a job is held, and the job not let through. Of a lane

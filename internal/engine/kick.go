@@ -92,8 +92,8 @@ func (l *loop) newKick() *chore {
 		return func(ctx context.Context) (func(time.Time), error) {
 			if first { // to select among all jobs that wait costs more than to count them
 				counts, err := l.cfg.Store.Counts(ctx)
-				if err == nil && isPrefix(k.lane.Queue) {
-					return func(time.Time) { l.kickQueues(k, counts) }, nil
+				if err == nil && (isPrefix(k.lane.Queue) || k.lane.Kind == storage.AnyKind) {
+					return func(time.Time) { l.kickLanes(k, counts) }, nil
 				}
 				if err != nil || !slices.ContainsFunc(counts, func(c storage.Count) bool {
 					return c.State == storage.Scheduled && c.Queue == k.lane.Queue && c.Kind == k.lane.Kind

@@ -196,8 +196,8 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	f.Failure = &storage.NewFailure{Phase: phaseOf(d, r.Retry).String(), Error: text, Instance: r.Holder}
 	// An engine that does not handle the kind may not know its policy, nor what follows
 	// its death. It leaves the decision to one that does, see buryCrashed.
-	_, known := c.Handlers[r.Kind]
-	if known && (r.Crashes+1 >= c.maxCrashes(r.Kind) || d.For(policy.Retryable).Retries <= 0) {
+	_, known := c.handler(r.Queue, r.Kind)
+	if known && (r.Crashes+1 >= c.maxCrashes(r.Queue, r.Kind) || d.For(policy.Retryable).Retries <= 0) {
 		return dead(f, &r.Leased, d, storage.ReasonCrashed, text)
 	}
 	f.Outcome, f.DueAt = storage.OutcomeCrashed, now.Add(crashDelay)
@@ -207,9 +207,10 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	return f
 }
 
-// maxCrashes returns after how many crashes in a row a job of a kind is dead.
-func (c *Config) maxCrashes(kind string) int {
-	return cmp.Or(c.Handlers[kind].MaxCrashes, c.MaxCrashes)
+// maxCrashes returns after how many crashes in a row a job of a lane is dead.
+func (c *Config) maxCrashes(queue, kind string) int {
+	h, _ := c.handler(queue, kind)
+	return cmp.Or(h.MaxCrashes, c.MaxCrashes)
 }
 
 // dead makes f the outcome of a dead letter, with the policy in effect.

@@ -224,18 +224,19 @@ func (l *loop) release(lane storage.Lane, reason string) {
 	l.cfg.Logger.Info("errand: jobs are no longer held", "queue", lane.Queue, "kind", lane.Kind, "reason", reason)
 }
 
-// callUnauthorized calls the hook of a kind, unless it runs. If it succeeds, a probe of
-// each lane of the kind is let through, but not early again before the lane would have
+// callUnauthorized calls the hook of the handler of a lane, unless it runs. If it succeeds, a probe
+// of each lane of the handler is let through, but not early again before the lane would have
 // let one through by itself.
-func (l *loop) callUnauthorized(kind string) {
-	hook, calls := l.cfg.Handlers[kind].OnUnauthorized, &l.ready.holds
-	if hook == nil || calls.asking[kind] {
+func (l *loop) callUnauthorized(lane storage.Lane) {
+	h, _ := l.cfg.handler(lane.Queue, lane.Kind)
+	hook, calls, owner := h.OnUnauthorized, &l.ready.holds, l.cfg.ownerOf(lane)
+	if hook == nil || calls.asking[owner] {
 		return
 	}
 	if calls.asking == nil {
-		calls.asking = map[string]bool{}
+		calls.asking = map[storage.Lane]bool{}
 	}
-	calls.asking[kind] = true
+	calls.asking[owner] = true
 	if calls.hookCtx == nil {
 		calls.hookCtx, calls.endHooks = context.WithCancel(l.runners.ctx)
 	}
@@ -244,13 +245,13 @@ func (l *loop) callUnauthorized(kind string) {
 		fault := "runtime.Goexit was called"
 		defer func() { // also if the hook ends this goroutine
 			l.mail.post(func() {
-				delete(calls.asking, kind)
+				delete(calls.asking, owner)
 				if fault != "" {
-					failed := l.reports.lineOf(slog.LevelWarn, "errand: OnUnauthorized failed", kind)
-					l.reports.limit(failed, fault, func() []any { return withError([]any{"kind", kind}, fault) })
+					failed := l.reports.lineOf(slog.LevelWarn, "errand: OnUnauthorized failed", owner.Kind)
+					l.reports.limit(failed, fault, func() []any { return withError([]any{"queue", lane.Queue, "kind", lane.Kind}, fault) })
 					return
 				}
-				l.hurry(kind)
+				l.hurry(owner)
 			})
 		}()
 		fault = callHook(ctx, hook)
@@ -278,13 +279,13 @@ func callHook(ctx context.Context, hook func(context.Context) error) (fault stri
 	return ""
 }
 
-// hurry lets a probe of each lane of a kind through that is held since the other side
+// hurry lets a probe of each lane of a handler through that is held since the other side
 // refused the sender, and has none under way.
-func (l *loop) hurry(kind string) {
+func (l *loop) hurry(owner storage.Lane) {
 	now := time.Now()
 	for lane, s := range l.outcomes.streaks {
 		held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
-		if l.cfg.nameOf(lane.Kind) != kind || held == nil || held.By == byHandler || !s.unauthorized || l.probes(lane) || now.Sub(s.hurried) < held.For {
+		if l.cfg.ownerOf(lane) != owner || held == nil || held.By == byHandler || !s.unauthorized || l.probes(lane) || now.Sub(s.hurried) < held.For {
 			continue
 		}
 		if clock := l.clock(); clock.Before(s.end) && !held.Until.After(s.end.Add(leastOutage)) { // else another probe may be out

@@ -37,9 +37,9 @@ func (e *each) room() map[string]int {
 	return room
 }
 
-// listed returns by which of the names of an engine it works for a queue: its own, or the
+// Listed returns by which of the names of an engine it works for a queue: its own, or the
 // longest prefix; empty if by none.
-func listed(names []string, queue string) (by string) {
+func Listed(names []string, queue string) (by string) {
 	for _, name := range names {
 		if name == queue {
 			return name
@@ -83,11 +83,9 @@ func (all *bounds) names(c *Config) []string {
 }
 
 // except has no source ask for lanes that another one has: of a prefix those that are
-// listed by a longer one or by the name of their queue.
+// listed by a longer one or by the name of their queue, and of all kinds those that have a lane of
+// their own.
 func except(all []*source, names []string) {
-	if len(prefixes(names)) == 0 {
-		return
-	}
 	lanes := lanesOf(all)
 	for _, s := range all {
 		for _, name := range names {
@@ -100,6 +98,7 @@ func except(all []*source, names []string) {
 				}
 			}
 		}
+		s.Except = append(s.Except, s.otherKinds(lanes)...)
 	}
 }
 
@@ -121,17 +120,24 @@ func joins(queue string, queues, names []string) bool {
 
 // find returns the source of a lane, or nil. The queue of the lane may be a prefix.
 func (s *sources) find(lane storage.Lane) *source {
-	if o := s.lanes[lane]; o != nil || len(s.prefixes) == 0 {
+	if o := s.lanes[lane]; o != nil || !s.open {
 		return o
 	}
-	return s.lanes[storage.Lane{Queue: listed(s.prefixes, lane.Queue), Kind: lane.Kind}]
+	for _, queue := range [...]string{lane.Queue, Listed(s.listed, lane.Queue)} {
+		for _, kind := range [...]string{lane.Kind, storage.AnyKind} {
+			if o := s.lanes[storage.Lane{Queue: queue, Kind: kind}]; o != nil {
+				return o
+			}
+		}
+	}
+	return nil
 }
 
 // closable returns the lanes that may be closed or have been: all that are listed, and of
-// a prefix those with a hold or a ramp.
+// a prefix, or of all kinds, those with a hold or a ramp.
 func (l *loop) closable() map[storage.Lane]*source {
 	s := &l.sources
-	if len(s.prefixes) == 0 {
+	if !s.open {
 		return s.lanes
 	}
 	all := maps.Clone(s.lanes)
@@ -141,10 +147,17 @@ func (l *loop) closable() map[storage.Lane]*source {
 		}
 	}
 	for lane := range s.ramps.held {
-		for kind := range l.cfg.Handlers {
-			if lane.Queue != "" && (lane.Kind == "" || lane.Kind == kind) {
+		switch {
+		case lane.Queue == "":
+			for queue := range l.cfg.QueueHandlers {
+				add(storage.Lane{Queue: queue, Kind: lane.Kind})
+			}
+		case lane.Kind == "":
+			for _, kind := range l.cfg.kinds(lane.Queue) {
 				add(storage.Lane{Queue: lane.Queue, Kind: kind})
 			}
+		default:
+			add(lane)
 		}
 	}
 	for lane := range s.ramps.closed {
@@ -169,12 +182,12 @@ func (s *sources) freed() {
 	}
 }
 
-// kickQueues kicks the lanes of a prefix that have jobs which wait.
-func (l *loop) kickQueues(k *kick, counts []storage.Count) {
+// kickLanes kicks the lanes of a prefix, or of all kinds, that have jobs which wait.
+func (l *loop) kickLanes(k *kick, counts []storage.Count) {
 	l.endKick(k)
 	for _, c := range counts {
 		lane := storage.Lane{Queue: c.Queue, Kind: c.Kind}
-		if c.State == storage.Scheduled && c.Kind == k.lane.Kind && listed(l.cfg.Queues, c.Queue) == k.lane.Queue {
+		if c.State == storage.Scheduled && (c.Kind == k.lane.Kind || k.lane.Kind == storage.AnyKind) && (c.Queue == k.lane.Queue || Listed(l.cfg.Queues, c.Queue) == k.lane.Queue) {
 			l.kick(lane)
 		}
 	}

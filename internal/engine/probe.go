@@ -186,7 +186,7 @@ func (l *loop) passOver(a *attempt) {
 // lanes would let no probe through.
 func (l *loop) spared() (lanes []storage.Lane) {
 	left, least := l.runners.n, 2
-	if len(l.sources.lanes) == 1 && len(l.sources.prefixes) == 0 {
+	if len(l.sources.lanes) == 1 && !l.sources.open {
 		least = 1
 	}
 	for _, a := range l.leases.held {

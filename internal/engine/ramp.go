@@ -228,7 +228,8 @@ func (l *loop) addRamp(lane storage.Lane, now time.Time) *ramp {
 	rs := &l.sources.ramps
 	delete(rs.bounds.ramps, lane)
 	r := &ramp{bound: bound{most: 1, ramp: true}, full: l.atATime(lane), closed: true, began: now}
-	r.jitter = cmp.Or(l.cfg.Handlers[lane.Kind].OpenJitter, l.cfg.settings(lane.Queue).OpenJitter)
+	h, _ := l.cfg.handler(lane.Queue, lane.Kind)
+	r.jitter = cmp.Or(h.OpenJitter, l.cfg.settings(lane.Queue).OpenJitter)
 	if r.full == 1 && r.jitter == 0 || len(rs.bounds.ramps) >= mostRamps {
 		return nil
 	}
@@ -243,11 +244,11 @@ func (l *loop) addRamp(lane storage.Lane, now time.Time) *ramp {
 func (l *loop) atATime(lane storage.Lane) int {
 	n := l.cfg.Concurrency
 	all := l.sources.ramps.bounds
-	by := listed(all.listed, lane.Queue)
+	by := Listed(all.listed, lane.Queue)
 	if e := all.each[by]; e != nil && by != lane.Queue {
 		n = min(n, e.limit)
 	}
-	for _, b := range []*bound{all.queues[by], all.kinds[lane.Kind]} {
+	for _, b := range []*bound{all.queues[by], all.ofKind(lane.Queue, lane.Kind)} {
 		if b != nil {
 			n = min(n, b.most)
 		}
@@ -306,12 +307,8 @@ func (rs *ramps) forget(lane storage.Lane, r *ramp, now time.Time) {
 // of a lane that opens gently; of failures only those halve it that say that the
 // other side, or the way there, cannot bear more.
 func (rs *ramps) ended(a *attempt) {
-	if len(rs.bounds.ramps) == 0 {
-		return
-	}
-	for _, name := range slices.Compact([]string{listed(rs.bounds.listed, a.job.Queue), a.job.Queue}) {
-		lane := storage.Lane{Queue: name, Kind: a.job.Kind}
-		if r := rs.bounds.ramps[lane]; r != nil && !r.closed && !a.leased.Before(r.began) {
+	for _, lane := range rs.bounds.rampsOver(a.job.Queue, a.job.Kind) {
+		if r := rs.bounds.ramps[lane]; !r.closed && !a.leased.Before(r.began) {
 			rs.endedIn(lane, r, a)
 		}
 	}

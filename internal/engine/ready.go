@@ -95,7 +95,7 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 // has. The process that recovered the job may not have known the two.
 func (l *loop) buryCrashed(a *attempt) bool {
 	d := l.cfg.effective(a.job)
-	if a.job.Crashes < l.cfg.maxCrashes(a.job.Kind) && d.For(policy.Retryable).Retries > 0 {
+	if a.job.Crashes < l.cfg.maxCrashes(a.job.Queue, a.job.Kind) && d.For(policy.Retryable).Retries > 0 {
 		return false
 	}
 	if a.job.Probe {
@@ -156,10 +156,10 @@ func (l *loop) startReady(now time.Time) {
 	}
 }
 
-// unread reports whether the holds of the lane of an attempt may have changed since they
-// were read.
+// unread reports whether the holds of the lane of an attempt, or of another one of its call, may
+// have changed since they were read.
 func (l *loop) unread(a *attempt) bool {
-	return !a.job.Urgent && l.runners.holds.since(l.ready.holds.heeded, a.job.Queue, a.job.Kind)
+	return !a.job.Urgent && l.runners.holds.sinceOf(l.ready.holds.heeded, a.together())
 }
 
 // start hands an attempt to a runner, unless the budget for retries is empty. It
@@ -168,7 +168,7 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 	if a.batch != nil {
 		return l.startBatch(a.batch, now)
 	}
-	a.handler = l.cfg.Handlers[a.job.Kind]
+	a.handler, _ = l.cfg.handler(a.job.Queue, a.job.Kind)
 	if !l.pay(a, now) {
 		return false
 	}

@@ -28,6 +28,7 @@ type workerDoc struct {
 	Stopping    bool          `json:"stopping,omitempty"`
 	Queues      []string      `json:"queues"`
 	Kinds       []string      `json:"kinds"`
+	AllKinds    []string      `json:"all_kinds,omitempty"`
 	Concurrency int           `json:"concurrency"`
 	Full        bool          `json:"full,omitempty"`
 	Policy      *policy.Topic `json:"policy,omitempty"`
@@ -134,7 +135,7 @@ func (l *loop) newShow() *chore {
 	if p != nil {
 		w.doc = workerDoc{
 			Since: l.clock().UTC(), Queues: l.cfg.Queues, Kinds: slices.Sorted(maps.Keys(l.cfg.Handlers)), Policy: &l.cfg.Policy,
-			Secret: map[string][]string{},
+			AllKinds: slices.Sorted(maps.Keys(l.cfg.QueueHandlers)), Secret: map[string][]string{},
 		}
 		for kind, h := range l.cfg.Handlers {
 			if len(h.Secret) > 0 {
@@ -152,7 +153,9 @@ func (l *loop) limits() (all []*limit) {
 	b := l.sources.ramps.bounds
 	for _, queue := range l.cfg.Queues {
 		s := l.cfg.settings(queue)
-		all = append(all, &limit{doc: limitDoc{Queue: queue, Policy: s.Policy}, bound: b.queues[queue], each: b.each[queue], throttle: s.Throttle, budget: s.Budget, groups: s.Groups})
+		n := &limit{doc: limitDoc{Queue: queue, Policy: s.Policy}, bound: b.queues[queue], each: b.each[queue], throttle: s.Throttle, budget: s.Budget, groups: s.Groups}
+		n.doc.batched(l.cfg.QueueHandlers[queue].Batch)
+		all = append(all, n)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(l.cfg.Handlers)) {
 		h := l.cfg.Handlers[kind]
@@ -160,9 +163,7 @@ func (l *loop) limits() (all []*limit) {
 		if h.Policy != (policy.Document{}) {
 			n.doc.Policy = &policy.Topic{Document: h.Policy}
 		}
-		if b := h.Batch; b != nil && b.Wait > 0 {
-			n.doc.BatchMin, n.doc.BatchWait = b.Min, b.Wait
-		}
+		n.doc.batched(h.Batch)
 		all = append(all, n)
 	}
 	all = slices.DeleteFunc(all, func(n *limit) bool {
@@ -175,6 +176,13 @@ func (l *loop) limits() (all []*limit) {
 		n.doc.Budget = n.budget != nil
 	}
 	return all
+}
+
+// batched notes for how many jobs a handler waits.
+func (d *limitDoc) batched(b *Batch) {
+	if b != nil && b.Wait > 0 {
+		d.BatchMin, d.BatchWait = b.Min, b.Wait
+	}
 }
 
 // news has the engine look soon: the loop has woken, so something may have changed.

@@ -15,7 +15,7 @@ type source struct {
 	throttle *Throttle
 	bounds   []*bound
 	each     *each   // of the queues of a prefix; nil: none
-	batch    *Batch  // of its only lane; nil: each job is run by a call of its own
+	batch    *Batch  // of its only handler; nil: each job is run by a call of its own
 	weight   int     // of the jobs that were leased last for batches, on average, in bytes
 	sizing   *sizing // of batches
 	// mayHaveWork: the last lease got all it asked for, or an event said that
@@ -32,15 +32,16 @@ type source struct {
 
 // sources are all sources of an engine.
 type sources struct {
-	all      []*source
-	lanes    map[storage.Lane]*source // those that are listed
-	prefixes []string                 // of queues
-	gates    *gates
-	turn     int      // the index of the source that is asked next
-	nextDue  wallTime // a scheduled job is due, of any source
-	due      bool     // jobs that are scheduled may be due
-	leasing  bool     // the exchange under way leases
-	urgent   bool     // a job may be urgent
+	all     []*source
+	lanes   map[storage.Lane]*source // those that are listed
+	listed  []string                 // the queues and prefixes of the engine
+	open    bool                     // there are lanes that are not listed: of a prefix, or of any kind
+	gates   *gates
+	turn    int      // the index of the source that is asked next
+	nextDue wallTime // a scheduled job is due, of any source
+	due     bool     // jobs that are scheduled may be due
+	leasing bool     // the exchange under way leases
+	urgent  bool     // a job may be urgent
 	// offering: offers were made and have not been withdrawn.
 	offering bool
 	ramps    ramps
@@ -50,7 +51,8 @@ type sources struct {
 func newSources(c *Config) sources {
 	bounds := newBounds(c)
 	all := divide(c, bounds)
-	return sources{all: all, lanes: lanesOf(all), prefixes: prefixes(c.Queues), gates: &bounds.gates, ramps: ramps{bounds: bounds}}
+	open := len(prefixes(c.Queues))+len(c.QueueHandlers) > 0
+	return sources{all: all, lanes: lanesOf(all), listed: c.Queues, open: open, gates: &bounds.gates, ramps: ramps{bounds: bounds}}
 }
 
 // of returns the source of a job, or nil if no source has the job's lane.

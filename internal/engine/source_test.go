@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -169,5 +170,51 @@ func TestThrottle_Claims(t *testing.T) {
 	claim(0, 1, 0)
 	if n := NewThrottle(1).claim(t0, 5); n != 1 {
 		t.Errorf("%d were granted by a throttle of 1", n)
+	}
+}
+
+// A queue with a handler of all kinds has one source, which leaves out kinds that open gently and
+// queues of its prefix that are listed by themselves.
+func TestSources_AllKinds(t *testing.T) {
+	c := testConfig()
+	c.Queues = []string{"plain", "out", "web/*", "web/own"}
+	c.Handlers = map[string]Handler{"a": {Concurrency: 1}, "b": {}}
+	c.QueueHandlers = map[string]Handler{"out": {}, "web/*": {Batch: &Batch{Max: 10}}}
+	b := newBounds(c)
+	b.ramps = map[storage.Lane]*ramp{{Queue: "out", Kind: "a"}: {}, {Queue: "web/x", Kind: "b"}: {}, {Queue: "web/*", Kind: "a"}: {}}
+	var got []string
+	all := divide(c, b)
+	for _, s := range all {
+		got = append(got, fmt.Sprint(s.Queues, s.Kinds, s.Except, len(s.bounds), s.batch != nil))
+	}
+	slices.Sort(got)
+	want := []string{
+		"[out] [*] [{out a}] 0 false",
+		"[out] [a] [] 1 false",
+		"[plain web/own] [a] [] 1 false",
+		"[plain web/own] [b] [] 0 false",
+		"[web/*] [*] [{web/own *} {web/x *} {web/* a}] 0 true",
+		"[web/*] [a] [{web/own a} {web/x a}] 1 true",
+		"[web/x] [*] [{web/x a} {web/x b}] 0 true",
+		"[web/x] [a] [] 1 true",
+		"[web/x] [b] [] 1 true",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	s := sources{all: all, lanes: lanesOf(all), listed: c.Queues, open: true}
+	for lane, want := range map[storage.Lane]string{
+		{Queue: "out", Kind: "new"}: "[out][*]", {Queue: "out", Kind: "a"}: "[out][a]", {Queue: "web/y", Kind: "a"}: "[web/*][a]",
+		{Queue: "web/y", Kind: "b"}: "[web/*][*]", {Queue: "web/x", Kind: "b"}: "[web/x][b]", {Queue: "web/x", Kind: "new"}: "[web/x][*]",
+		{Queue: "web/own", Kind: "b"}: "[plain web/own][b]",
+	} {
+		if o := s.find(lane); o == nil || fmt.Sprint(o.Queues, o.Kinds) != strings.Replace(want, "][", "] [", 1) {
+			t.Errorf("%v is of %v, want %s", lane, o, want)
+		}
+	}
+	for _, lane := range []storage.Lane{{Queue: "web/own", Kind: "new"}, {Queue: "other", Kind: "a"}} {
+		if o := s.find(lane); o != nil {
+			t.Errorf("%v is of %v, want none", lane, o.Want)
+		}
 	}
 }

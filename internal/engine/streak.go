@@ -215,7 +215,7 @@ func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock
 		f.DueAt = due
 	}
 	if s.unauthorized = asks; asks && (a.job.Probe || held == nil) {
-		l.callUnauthorized(l.cfg.nameOf(lane.Kind))
+		l.callUnauthorized(lane)
 	}
 }
 
@@ -345,7 +345,8 @@ func (c *Config) unavailable(f storage.Finish, job *storage.Leased, v verdict, t
 
 // outlasts reports whether a job has waited for as long as it may.
 func (c *Config) outlasts(job *storage.Leased, now time.Time) bool {
-	age, most := now.Sub(job.CreatedAt), c.Handlers[job.Kind].MaxUnavailable
+	h, _ := c.handler(job.Queue, job.Kind)
+	age, most := now.Sub(job.CreatedAt), h.MaxUnavailable
 	return most > 0 && age > most && age < oldestJob && !job.Redriven && c.Clock.Plausible()
 }
 

@@ -15,7 +15,7 @@ const (
 // makes jobs ready, and a brake is a hold.
 func (c *Config) needs() (all []storage.Feature) {
 	gated := false
-	for _, h := range c.Handlers {
+	for h := range c.handlers() {
 		gated = gated || h.Gate != nil
 		if h.OnUnauthorized != nil {
 			all = append(all, "Hold")

@@ -43,7 +43,7 @@ func (s *Lanes) serve(c *Config, n int) {
 	}
 	for _, queue := range c.Queues {
 		s.queues[queue] += n
-		for kind := range c.Handlers {
+		for _, kind := range c.kinds(queue) {
 			s.served[storage.Lane{Queue: queue, Kind: kind}] += n
 		}
 		if isPrefix(queue) && !slices.Contains(s.prefixes, queue) {
@@ -61,8 +61,11 @@ func (s *Lanes) workFor(queue string) bool {
 
 // serves reports whether an engine works for a lane.
 func (s *Lanes) serves(lane storage.Lane) bool {
-	return s.served[lane] > 0 || slices.ContainsFunc(s.prefixes, func(p string) bool {
-		return s.served[storage.Lane{Queue: p, Kind: lane.Kind}] > 0 && storage.MatchQueue([]string{p}, lane.Queue)
+	by := func(queue string) bool {
+		return s.served[storage.Lane{Queue: queue, Kind: lane.Kind}] > 0 || s.served[storage.Lane{Queue: queue, Kind: storage.AnyKind}] > 0
+	}
+	return by(lane.Queue) || slices.ContainsFunc(s.prefixes, func(p string) bool {
+		return by(p) && storage.MatchQueue([]string{p}, lane.Queue)
 	})
 }
 

@@ -22,7 +22,6 @@ var lacks = []struct{ words, belied string }{
 	{"no call that runs a failed task again", ""},
 	{"cannot be stopped", ""},
 	{"no bundle of workers", `^(Workers|Mux|Bundle)`},
-	{"no `EnqueueMany` for it", `EnqueueManyTx`},
 	{"no choice of states or of a queue", `^Unique\.(By)?(State|Queue)`},
 	{"no named steps", `^Job\.\w*Step`},
 	{"Steps of workflows", `^Job\.\w*Step|Workflow`},

@@ -38,6 +38,7 @@ var added = []struct {
 	{what: "platforms, times of the two commands and sizes of programs in README.md", rows: 14},
 	{what: "what a commit costs flash", rows: 3},
 	{what: "Origin", names: 1},
+	{what: "Queue.EnqueueManyTx, HandleQueue", names: 2},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added; running

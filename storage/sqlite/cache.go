@@ -277,10 +277,11 @@ func (a wantedLane) compare(b wantedLane) int {
 	return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.want, b.want))
 }
 
-// prefixed reports whether a want has a prefix of queues.
-func prefixed(wants []storage.Want) bool {
+// openEnded reports whether a want has a prefix of queues, or all kinds: lanes that it does not
+// name.
+func openEnded(wants []storage.Want) bool {
 	return slices.ContainsFunc(wants, func(w storage.Want) bool {
-		return slices.ContainsFunc(w.Queues, func(q string) bool { _, ok := storage.QueuePrefix(q); return ok })
+		return w.OfAnyKind() || slices.ContainsFunc(w.Queues, func(q string) bool { _, ok := storage.QueuePrefix(q); return ok })
 	})
 }
 
@@ -303,7 +304,7 @@ func (c *cache) open(wants []storage.Want, at int64, holds holds) []wantedLane {
 			}
 		}
 	}
-	if prefixed(wants) {
+	if openEnded(wants) {
 		for name, lane := range c.lanes {
 			lanes = matching(wants, lanes, lane, name, at, holds)
 		}

@@ -190,9 +190,9 @@ func (ls *lineups) of(wants []storage.Want) *lineup {
 }
 
 // fewNew is how many lanes may be new to l without it being made anew. Beside the many
-// of a prefix there are often some.
+// of a prefix, or of all kinds, there are often some.
 func (l *lineup) fewNew() int64 {
-	if prefixed(l.wants) {
+	if openEnded(l.wants) {
 		return max(fewLanes, int64(len(l.lanes)))
 	}
 	return fewLanes
@@ -607,7 +607,7 @@ func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens, room *lea
 				}
 				continue
 			} else {
-				if fits, err := c.fits(want, &at.jobs[at.next]); err != nil || !fits {
+				if fits, err := c.fits(want, &at.jobs[at.next], b.name); err != nil || !fits {
 					if err != nil {
 						return err
 					}

@@ -27,17 +27,20 @@ type calls struct {
 // callName is what the jobs of a call have in common.
 type callName struct {
 	want  int
-	lane  int64
+	lane  storage.Lane // without a kind if the want has all kinds
 	group string
 }
 
-// fits reports whether a job is of a call that is begun, or begins one.
-func (c *calls) fits(want int, r *jobRow) (bool, error) {
+// fits reports whether a job of a lane is of a call that is begun, or begins one.
+func (c *calls) fits(want int, r *jobRow, lane storage.Lane) (bool, error) {
 	w := &c.wants[want]
 	if w.ByGroup <= 0 {
 		return true, nil
 	}
-	name := callName{want: want, lane: r.Lane}
+	name := callName{want: want, lane: lane}
+	if w.OfAnyKind() {
+		name.lane.Kind = ""
+	}
 	if r.Options&hasOption != 0 {
 		var role rules.Role
 		err := c.row(sqlMembership, []any{r.ID}, &name.group, &role)
@@ -147,7 +150,10 @@ func (g *granting) bring(x *storage.Exchange, head *jobRow, left *int, k *tokens
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
-		if err != nil || r.Lane != head.Lane || r.Crashes > 0 || r.Delay >= 0 && r.DueAt > g.at {
+		if err != nil || r.Crashes > 0 || r.Delay >= 0 && r.DueAt > g.at {
+			return err
+		}
+		if joins, err := g.joins(&x.Wants[head.leads-1], head, &r); err != nil || !joins {
 			return err
 		}
 		if !g.room.takes(r.Lane) {
@@ -157,8 +163,11 @@ func (g *granting) bring(x *storage.Exchange, head *jobRow, left *int, k *tokens
 		if err != nil || over {
 			return err
 		}
-		before := &g.out[len(g.out)-1]
-		if ok, err := k.spare(storage.Lane{Queue: before.Queue, Kind: before.Kind}); err != nil || !ok {
+		name, err := g.laneName(r.Lane)
+		if err != nil {
+			return err
+		}
+		if ok, err := k.spare(name); err != nil || !ok {
 			return err
 		}
 		if err := g.lease(&r); err != nil {
@@ -169,6 +178,23 @@ func (g *granting) bring(x *storage.Exchange, head *jobRow, left *int, k *tokens
 		last = r.ID
 	}
 	return nil
+}
+
+// joins reports whether a job can be in one call with the head of its group, as for their kinds.
+func (g *granting) joins(w *storage.Want, head, r *jobRow) (bool, error) {
+	if r.Lane == head.Lane || !w.OfAnyKind() {
+		return r.Lane == head.Lane, nil
+	}
+	name, err := g.laneName(r.Lane)
+	if err != nil {
+		return false, err
+	}
+	held, _, err := g.holds()
+	if err != nil {
+		return false, err
+	}
+	shut, ajar := held.of(name, g.at)
+	return !shut && !ajar && w.Matches(name.Queue, name.Kind), nil
 }
 
 // spare reports whether one more job of a lane has its tokens, and counts it then.

@@ -340,6 +340,7 @@ func faults() []fault {
 		holdFaults,
 		jobFaults,
 		keepBackFaults,
+		kindFaults,
 		leaseFaults,
 		lookFaults,
 		lostFaults,

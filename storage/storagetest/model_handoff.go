@@ -87,7 +87,8 @@ func (o *offer) passing(jobs []storage.Leased, began time.Time) func() {
 }
 
 func (j *job) in(w storage.Want) bool {
-	if !slices.Contains(w.Kinds, j.Kind) || slices.ContainsFunc(w.Except, func(l storage.Lane) bool { return l.Kind == j.Kind && j.inAny([]string{l.Queue}) }) {
+	isOf := func(kind string) bool { return kind == j.Kind || kind == "*" && j.Queue != storage.BulkQueue }
+	if !slices.ContainsFunc(w.Kinds, isOf) || slices.ContainsFunc(w.Except, func(l storage.Lane) bool { return isOf(l.Kind) && j.inAny([]string{l.Queue}) }) {
 		return false
 	}
 	return j.inAny(w.Queues)

@@ -50,6 +50,9 @@ func (c *calls) choose(wants []storage.Want, takes func(storage.Want) bool, j *j
 			return i
 		}
 		name := callName{i, storage.Lane{Queue: j.Queue, Kind: j.Kind}, j.Group}
+		if slices.Contains(wants[i].Kinds, "*") {
+			name.lane.Kind = "*"
+		}
 		full := c.sizes[name]%wants[i].ByGroup == 0 // or not begun
 		if !full || c.begun[i] < c.most[i] {
 			if full {
@@ -77,7 +80,7 @@ func (in *instance) bring(now time.Time, x *storage.Exchange, out []storage.Leas
 			if n+1 >= w.ByGroup || w.N <= 0 || bytes >= storage.LeaseBytes {
 				break
 			}
-			if over, _ := j.over(now); over || j.Kind != h.Kind || j.Crashes > 0 || j.unproven || !j.due && j.DueAt.After(now) {
+			if over, _ := j.over(now); over || !in.m.joins(j, h, w, now) || j.Crashes > 0 || j.unproven || !j.due && j.DueAt.After(now) {
 				break
 			}
 			if !in.m.hasTokens(j, now) {
@@ -95,6 +98,14 @@ func (in *instance) bring(now time.Time, x *storage.Exchange, out []storage.Leas
 		}
 	}
 	return out
+}
+
+// joins reports whether j can be in one call with the head of its group, as for their kinds.
+func (m *Memory) joins(j *job, h callHead, w *storage.Want, now time.Time) bool {
+	if j.Kind == h.Kind {
+		return true
+	}
+	return slices.Contains(w.Kinds, "*") && j.in(*w) && !m.isHeld(j, now) && len(m.probes(j)) == 0
 }
 
 // following returns the members that are blocked behind the head of a group, if they are by

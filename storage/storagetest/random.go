@@ -288,6 +288,9 @@ func anyWant(t *rapid.T) storage.Want {
 	if rapid.IntRange(0, 2).Draw(t, "prefix") == 0 {
 		w.Queues[0] = rapid.SampledFrom([]string{"*", "a*", "b*", "c*"}).Draw(t, "queues of a prefix")
 	}
+	if rapid.IntRange(0, 3).Draw(t, "any kind") == 0 {
+		w.Kinds[0] = storage.AnyKind
+	}
 	if rapid.IntRange(0, 4).Draw(t, "except") == 0 {
 		w.Except = []storage.Lane{{Queue: rapid.SampledFrom([]string{"a", "b", "a*"}).Draw(t, "queue not wanted"), Kind: anyKind.Draw(t, "kind not wanted")}}
 	}

@@ -107,6 +107,7 @@ func cases() []testCase {
 		itemCases,
 		jobCases,
 		keepBackCases,
+		kindCases,
 		lapseCases,
 		leaseCases,
 		listCases,
