@@ -188,7 +188,7 @@ func (d *jobsData) ForAll(r Role) (all []button) {
 }
 
 // Deed returns what is most likely done to the job of a row, nil if nothing is.
-func (r *jobRow) Deed() *button {
+func (r *withArgs) Deed() *button {
 	do := map[errand.State]string{errand.Dead: "redrive", errand.Scheduled: "run", errand.Ready: "run", errand.Running: "cancel"}[r.State]
 	if do == "" {
 		return nil
@@ -352,7 +352,7 @@ func (x *request) planOne(id errand.ID, about []errand.State, past string) (*pla
 	if info.State == errand.Dead && past != deleteVerb.past && info.Group != "" {
 		b, err := x.behind(info.Queue, info.Group)
 		if err == nil && b != nil && b.Head.ID == id {
-			p.goOn = "If it succeeds, " + b.others() + " of its group " + goes(int64(len(b.Jobs))) + " on."
+			p.goOn = "If it succeeds, " + b.others() + " of its group “" + info.Group + "” " + goes(int64(len(b.Jobs))) + " on."
 		}
 		if err != nil && !errors.Is(err, errand.ErrNotFound) { // it has moved on
 			return nil, err

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"errors"
 	"html/template"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +26,9 @@ type hit struct {
 type searchData struct {
 	Text string
 	Hits []hit
-	More []string // what has more than is shown
+	More []string   // what has more than is shown
+	Rows []withArgs // the jobs of Hits
+	jobs []errand.ID
 	// Arg is the condition on args that the text is, empty if it is none or who asks may see no args.
 	Arg  string
 	Jobs *sought      // how far jobs with it were looked for; nil: not at all, as a name has the text
@@ -55,6 +58,13 @@ func search(x *request) (*content, error) {
 	if err := findArgs(x, d); err != nil {
 		return nil, err
 	}
+	if len(d.jobs) > 0 {
+		page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{IDs: d.jobs}, &errand.ListOptions{Args: x.who.Role >= Operator, MaxArgs: argfilter.Large})
+		if err != nil {
+			return nil, err
+		}
+		d.Rows = x.withArgs(page.Jobs)
+	}
 	c := &content{title: "Search", data: d}
 	out := map[string]any{"hits": append([]hit{}, d.Hits...), "more": d.More}
 	if d.Jobs != nil {
@@ -62,6 +72,11 @@ func search(x *request) (*content, error) {
 	}
 	c.json = out
 	return c, nil
+}
+
+// Names returns the hits that are no jobs.
+func (d *searchData) Names() []hit {
+	return slices.DeleteFunc(slices.Clone(d.Hits), func(h hit) bool { return h.What == "job" })
 }
 
 // add adds hits up to mostHits of a kind of thing.
@@ -150,7 +165,12 @@ func findArgs(x *request, d *searchData) error {
 
 func (d *searchData) addJob(j *errand.JobInfo) {
 	id := j.ID.String()
-	d.add("job", id, string(j.State)+" "+j.Kind+" in "+j.Queue, "job/"+id)
+	if slices.Contains(d.jobs, j.ID) { // also found by the beginning of its ID
+		return
+	}
+	if d.add("job", id, string(j.State)+" "+j.Kind+" in "+j.Queue, "job/"+id); len(d.jobs) < mostHits {
+		d.jobs = append(d.jobs, j.ID)
+	}
 }
 
 func findLanes(x *request, d *searchData) error {
@@ -189,13 +209,24 @@ func findTag(x *request, d *searchData) error {
 	return err
 }
 
-// findGroups looks at the first groups in which jobs wait.
+// findGroups looks at the first groups in which jobs wait, and for the dead jobs of the one that it
+// finds, or the dead ones that several wait behind.
 func findGroups(x *request, d *searchData) error {
 	page, err := x.b.q.Groups(x.Context(), &errand.GroupOptions{Waiting: true, Limit: 200})
-	for i := range page.Groups {
-		if g := &page.Groups[i]; d.has(g.Group) {
-			d.add("group", g.Group, "in "+g.Queue, "jobs"+string(query("queue", g.Queue, "group", g.Group)))
+	found := slices.DeleteFunc(page.Groups, func(g errand.BlockedGroup) bool { return !d.has(g.Group) })
+	var dead errand.JobPage
+	for i := range found {
+		g := &found[i]
+		d.add("group", g.Group, "in "+g.Queue, "jobs"+string(query("queue", g.Queue, "group", g.Group)))
+		if g.State == errand.Dead {
+			dead.Jobs = append(dead.Jobs, errand.JobInfo{ID: g.Head, State: g.State, Kind: g.Kind, Queue: g.Queue})
 		}
+	}
+	if err == nil && len(found) == 1 {
+		dead, err = x.b.q.DeadLetters().List(x.Context(), errand.JobFilter{Queue: found[0].Queue, Group: found[0].Group}, &errand.ListOptions{Limit: mostHits})
+	}
+	for i := range dead.Jobs {
+		d.addJob(&dead.Jobs[i])
 	}
 	return err
 }
