@@ -288,7 +288,7 @@ func (p *plan) grown(sure string) (were int64, more bool) {
 func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 	ctx, stop := withTimeout(context.WithoutCancel(x.Context()), actFor)
 	defer stop()
-	out := &outcome{Title: d.title, At: p.at, n: p.n, job: p.job}
+	out := &outcome{Title: d.title, At: p.at, From: x.from(p.at), n: p.n, job: p.job}
 	err := x.do(ctx, d.name, p, out)
 	x.b.looks.met(err)
 	switch {

@@ -64,7 +64,9 @@ func TestChange_words(t *testing.T) {
 	id := die(t, q, "g")
 	add(t, q, letter{"second", ""}, &errand.JobOptions{Group: "g"})
 	add(t, q, letter{"third", ""}, &errand.JobOptions{Group: "g"})
-	_, text := get(h, "/x/change?then=redrive&id="+id.String())
+	_, text := get(h, "/x/jobs?queue=default&group=g")
+	says(t, text, `<a class="button first" href="change?id=`+id.String()+`&then=redrive">Change and redrive</a>`)
+	_, text = get(h, "/x/change?then=redrive&id="+id.String())
 	f := formOf(text)
 	if got := strings.Join(fields(f), " "); got != "priority queue policy args" {
 		t.Errorf("the form has %s", got)

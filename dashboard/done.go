@@ -22,8 +22,21 @@ type outcome struct {
 	// Remedy is what to do about Case.
 	Remedy    string
 	At        string // where it is to be seen, from the front
+	From      string // where it was asked for, from the front
 	n         int64
 	job, bulk errand.ID
+}
+
+// BackTo returns the title of the page on which it was asked for, empty if it is the page that shows it.
+func (o *outcome) BackTo() string {
+	if o.From == o.At {
+		return ""
+	}
+	name, _, _ := strings.Cut(o.From, "?")
+	if dir, _, below := strings.Cut(name, "/"); below {
+		name = dir
+	}
+	return pages[name].title
 }
 
 // doneName is the parameter of an address, of any page, that has the key of the question whose outcome

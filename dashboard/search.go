@@ -209,24 +209,44 @@ func findTag(x *request, d *searchData) error {
 	return err
 }
 
-// findGroups looks at the first groups in which jobs wait, and for the dead jobs of the one that it
-// finds, or the dead ones that several wait behind.
+// findGroups looks at the first groups in which jobs wait, and for a group of exactly this name in the first
+// queues with dead jobs. It finds the dead jobs of these groups too.
 func findGroups(x *request, d *searchData) error {
 	page, err := x.b.q.Groups(x.Context(), &errand.GroupOptions{Waiting: true, Limit: 200})
-	found := slices.DeleteFunc(page.Groups, func(g errand.BlockedGroup) bool { return !d.has(g.Group) })
-	var dead errand.JobPage
-	for i := range found {
-		g := &found[i]
-		d.add("group", g.Group, "in "+g.Queue, "jobs"+string(query("queue", g.Queue, "group", g.Group)))
-		if g.State == errand.Dead {
-			dead.Jobs = append(dead.Jobs, errand.JobInfo{ID: g.Head, State: g.State, Kind: g.Kind, Queue: g.Queue})
+	if err != nil {
+		return err
+	}
+	l, err := x.look()
+	if err != nil {
+		return err
+	}
+	seen := map[[2]string]bool{} // groups, as queue and name
+	find := func(queue, group string, waits bool) error {
+		if seen[[2]string{queue, group}] || len(seen) == 2*mostHits {
+			return nil
+		}
+		seen[[2]string{queue, group}] = true
+		dead, err := x.b.q.DeadLetters().List(x.Context(), errand.JobFilter{Queue: queue, Group: group}, &errand.ListOptions{Limit: mostHits})
+		if errors.Is(err, errand.ErrInvalid) { // no group looks so
+			return nil
+		}
+		if waits || len(dead.Jobs) > 0 {
+			d.add("group", group, "in "+queue, "jobs"+string(query("queue", queue, "group", group)))
+		}
+		for i := range dead.Jobs {
+			d.addJob(&dead.Jobs[i])
+		}
+		return err
+	}
+	for i := range page.Groups {
+		if g := &page.Groups[i]; err == nil && d.has(g.Group) {
+			err = find(g.Queue, g.Group, true)
 		}
 	}
-	if err == nil && len(found) == 1 {
-		dead, err = x.b.q.DeadLetters().List(x.Context(), errand.JobFilter{Queue: found[0].Queue, Group: found[0].Group}, &errand.ListOptions{Limit: mostHits})
-	}
-	for i := range dead.Jobs {
-		d.addJob(&dead.Jobs[i])
+	for i := range l.lanes {
+		if s := &l.lanes[i].Stats; err == nil && s.Dead > 0 {
+			err = find(s.Queue, d.Text, false)
+		}
 	}
 	return err
 }
