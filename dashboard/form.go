@@ -69,7 +69,7 @@ func (x *request) from(at string) string {
 type input struct {
 	Name, Label, Value, Hint string
 	Err                      string // what is wrong with the value
-	Area                     bool   // it has many lines
+	Area                     bool   // it is JSON, on many lines
 	List                     []string
 }
 

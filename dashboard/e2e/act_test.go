@@ -222,7 +222,8 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// Where the page asks back, the safe answer has the focus, and Enter in a field confirms nothing.
+// Where the page asks back, the safe answer has the focus. There and in a form that acts, Enter in a field
+// confirms nothing. What is no JSON is not sent.
 func TestEnter(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -233,12 +234,29 @@ func TestEnter(t *testing.T) {
 	if name := js[string](b, `document.activeElement.textContent`); name != "Leave them dead" {
 		t.Errorf("%q has the focus", name)
 	}
-	js[int](b, `window.sent = 0, document.addEventListener("submit", e => { sent++; e.preventDefault(); }), document.querySelector("main input:not([type=hidden])").focus(), 1`)
-	b.do("press Enter", chromedp.KeyEvent(kb.Enter))
-	if n := js[int](b, `sent`); n != 0 {
-		t.Errorf("sent %d times by Enter", n)
+	press := func(name string) {
+		t.Helper()
+		js[int](b, `window.sent = 0, document.addEventListener("submit", e => { sent++; e.preventDefault(); }), document.querySelector("main input:not([type=hidden])").focus(), 1`)
+		b.do("press Enter", chromedp.KeyEvent(kb.Enter))
+		if n := js[int](b, `sent`); n != 0 {
+			t.Errorf("sent %d times by Enter", n)
+		}
+		b.click("the button that confirms", button(name))
 	}
-	b.click("the button that confirms", button("Redrive "))
+	press("Redrive ")
+	b.wait("a press of the button", `sent === 1`)
+	b.open(s.dashboard(dashboard.Admin) + "change?then=redrive&id=" + s.jobs["dead"].String())
+	write := func(text string) {
+		b.fill("Args", text)
+		js[bool](b, `document.getElementById("f-args").dispatchEvent(new Event("input"))`)
+	}
+	write("{")
+	press("Change and redrive the job")
+	if n := js[int](b, `document.getElementById("f-args").matches(":invalid") ? sent : 2`); n != 0 {
+		t.Errorf("%d for what is no JSON", n)
+	}
+	write(`{"do": "done"}`)
+	b.click("the button that confirms", button("Change and redrive the job"))
 	b.wait("a press of the button", `sent === 1`)
 }
 
