@@ -87,7 +87,7 @@ func TestJobs_offers(t *testing.T) {
 		}
 		says(t, a.text, "cannot be", "choose these states alone")
 	}
-	_, text := get(admin(q), "/jobs?tag=red") // how many there are is not known
+	_, text := get(admin(q), "/jobs?tag=red")                                                                                                                     // how many there are is not known
 	if _, all, _ := strings.Cut(text, `<section aria-labelledby="all">`); strings.Count(all, "that wait or run<") != 1 || strings.Count(all, "that wait<") != 2 { // change, cancel
 		t.Error(all)
 	}

@@ -65,9 +65,7 @@ func (x *request) changeForm(f url.Values, p *plan, of which) *form {
 	}
 	one, notes := &p.jobs[0], []string(nil)
 	m.Button = "Change the job"
-	if one.Error != "" {
-		notes = append(notes, "Its last error: "+brief(x.text(one.Error))+".")
-	}
+	m.LastError = brief(x.text(one.Error))
 	if one.State == errand.Dead && cmp.Or(f.Get("of-then"), f.Get("then")) == thenRedrive {
 		m.Title, m.Button = "Change and redrive", "Change and redrive the job"
 		notes = append(notes, readyAgain, p.goOn)

@@ -78,7 +78,7 @@ func TestChange_words(t *testing.T) {
 		t.Error(text)
 	}
 	_, main, _ := strings.Cut(text, "<main")
-	has(t, "the form", plain(main), true, "Its last error: too.", "It becomes ready again", "If it succeeds, 2 others of its group “g” go on.", "args before are kept in the history")
+	has(t, "the form", plain(main), true, "Its last error: too", "It becomes ready again", "If it succeeds, 2 others of its group “g” go on.", "args before are kept in the history")
 	has(t, "the form", plain(main), false, "Its args, attempts")
 	f.Set("args", `{"to":"new"}`)
 	late := maps.Clone(f)

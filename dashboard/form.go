@@ -20,7 +20,7 @@ import (
 type form struct {
 	Title, Do, Button string
 	Text              string // what it is about
-	Note              string
+	LastError, Note   string
 	Errors            []string
 	Inputs            []input
 	Hidden            [][2]string
