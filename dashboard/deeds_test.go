@@ -44,7 +44,7 @@ func TestDone_page(t *testing.T) {
 	told(a.to, false)
 	name = "ann"
 	at := send(h, asks(t, h, url.Values{"do": {"delete"}, "id": {id.String()}})).to
-	if _, text := get(h, "/x/"+at); !strings.HasPrefix(at, "jobs?done=") || !strings.Contains(text, "The job is deleted.") {
+	if _, text := get(h, "/x/"+at); !strings.HasPrefix(at, "jobs?done=") || !strings.Contains(text, "The job is deleted.") || strings.Contains(text, "Back to:") {
 		t.Errorf("%s: %s", at, text)
 	}
 	if status, text := get(h, "/x/jobs?other=1&done=1"); status != 400 || !strings.Contains(text, "takes no parameter") {

@@ -27,16 +27,14 @@ type outcome struct {
 	job, bulk errand.ID
 }
 
-// BackTo returns the title of the page on which it was asked for, empty if it is the page that shows it.
+// BackTo returns the title of the page on which it was asked for, empty if that is the page which shows it,
+// or of a job, which may be gone.
 func (o *outcome) BackTo() string {
-	if o.From == o.At {
-		return ""
-	}
 	name, _, _ := strings.Cut(o.From, "?")
-	if dir, _, below := strings.Cut(name, "/"); below {
-		name = dir
+	if p := pages[name]; p != nil && o.From != o.At {
+		return p.title
 	}
-	return pages[name].title
+	return ""
 }
 
 // doneName is the parameter of an address, of any page, that has the key of the question whose outcome
