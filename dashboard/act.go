@@ -46,13 +46,13 @@ type Action struct {
 }
 
 // deed is something that can be done. It is asked for twice: the first time a page says what it
-// would come to, and asks back.
+// would come to, and asks back, or has a form that says so, see [form].
 type deed struct {
 	name string
 	role Role
 	// What it does, as a button says it.
 	title string
-	// inputs are the fields that the page which asks back has.
+	// inputs are the fields that the page which asks back has, or the form in its place.
 	inputs []string
 	phrases
 	// plan returns what the deed would do, and does it.
@@ -109,7 +109,7 @@ func init() {
 		{"run", Operator, "Run now", []string{"rate"}, phrases{"Run %s now", "the job", "Let it wait", "Let them wait"}, onJobs(&runVerb)},
 		{"cancel", Operator, "Cancel", []string{"rate"}, phrases{"Cancel %s", "the job", "Keep it", "Keep them"}, onJobs(&cancelVerb)},
 		{"delete", Admin, "Delete", []string{"rate"}, phrases{"Delete %s", "the job", "Keep it", "Keep them"}, onJobs(&deleteVerb)},
-		{"change", Operator, "Change", []string{"rate"}, phrases{"Change %s", "the job", "Leave it as it is", "Leave them as they are"}, changeJobs},
+		{"change", Operator, "Change", changeInputs, phrases{"Change %s", "the job", "Leave it as it is", "Leave them as they are"}, changeJobs},
 		{"enqueue", Admin, "Enqueue", nil, phrases{"Enqueue %s", "the job", "Do not enqueue it", ""}, enqueueJob},
 		{"hold", Operator, "Hold", []string{"reason", "for", "note"}, phrases{"Hold %s", "it", "Do not hold", ""}, hold},
 		{"release", Operator, "Release", nil, phrases{"Release %s", "it", "Keep the hold", ""}, release},
@@ -154,7 +154,7 @@ func act(x *request) (_ *content, err error) {
 	key := f.Get("key")
 	x.begun = time.Now()
 	if key != "" {
-		q, first, err := x.b.ledger.take(x.Context(), key, x.who.Name, d.digest(f), x.begun)
+		q, first, err := x.b.ledger.take(x.Context(), key, x.who.Name, d.digest(f), digest(f), x.begun)
 		switch {
 		case err != nil || q != nil && q.out != nil && !first: // it was sent twice, and may still be done
 			if err != nil {
@@ -260,9 +260,12 @@ func (x *request) ask(d *deed, p *plan, q *confirmation, wrong bool) *content {
 }
 
 // digest returns what a form is about, without what may differ in the answer.
-func (d *deed) digest(f url.Values) [32]byte {
+func (d *deed) digest(f url.Values) [32]byte { return digest(f, slices.Concat(own, d.inputs)...) }
+
+// digest returns a digest of a form without some of its fields.
+func digest(f url.Values, without ...string) [32]byte {
 	f = maps.Clone(f)
-	for _, name := range slices.Concat(own, d.inputs) {
+	for _, name := range without {
 		delete(f, name)
 	}
 	return sha256.Sum256([]byte(f.Encode()))
@@ -285,7 +288,7 @@ func (p *plan) grown(sure string) (were int64, more bool) {
 func (x *request) perform(d *deed, p *plan) (*outcome, *content) {
 	ctx, stop := withTimeout(context.WithoutCancel(x.Context()), actFor)
 	defer stop()
-	out := &outcome{Title: d.title, At: p.at, n: p.n, job: p.job}
+	out := &outcome{Title: d.title, At: p.at, From: x.from(p.at), n: p.n, job: p.job}
 	err := x.do(ctx, d.name, p, out)
 	x.b.looks.met(err)
 	switch {

@@ -55,7 +55,7 @@ func TestJobs_offers(t *testing.T) {
 	}
 	for state, want := range map[string][2]string{ // what an admin and an operator can choose
 		"":              {"redrive run change cancel delete redrive", "redrive run change cancel redrive"},
-		"queue=default": {"redrive run change cancel delete redrive run change cancel delete", "redrive run change cancel redrive run change cancel"},
+		"queue=default": {"redrive run change cancel delete redrive run change cancel cancel delete", "redrive run change cancel redrive run change cancel cancel"},
 		"state=ready":   {"run change cancel change cancel", "run change cancel change cancel"},
 		"state=dead":    {"redrive change delete redrive delete", "redrive change redrive"},
 		"state=running": {"cancel cancel", "cancel cancel"},
@@ -86,6 +86,10 @@ func TestJobs_offers(t *testing.T) {
 			t.Errorf("%v: %d %s", f, a.status, a.text)
 		}
 		says(t, a.text, "cannot be", "choose these states alone")
+	}
+	_, text := get(admin(q), "/jobs?tag=red")                                                                                                                     // how many there are is not known
+	if _, all, _ := strings.Cut(text, `<section aria-labelledby="all">`); strings.Count(all, "that wait or run<") != 1 || strings.Count(all, "that wait<") != 2 { // change, cancel
+		t.Error(all)
 	}
 	asks(t, admin(q), url.Values{"do": {"hold"}, "queue": {"mail"}}, "letters, digits and . _ : / -, no spaces")
 	a := send(admin(q), url.Values{"do": {"cancel"}, "state": {"ready"}, "rate": {"2/s"}})

@@ -21,10 +21,14 @@ import (
 // many.
 const formArgs = mostForm / 4
 
-// changeForm returns the form by which jobs are changed: one, or those that a filter selects.
-func (x *request) changeForm(f url.Values, one *errand.JobInfo, of which) *form {
+// changeInputs are the fields that somebody fills in for a change.
+var changeInputs = []string{"rate", "args", "due", "delay", "priority", "queue", "policy"}
+
+// changeForm returns the form by which jobs are changed: the one of a plan, or those that a filter
+// selects. Of one it says what comes of it.
+func (x *request) changeForm(f url.Values, p *plan, of which) *form {
 	m := &form{
-		Title: "Change", Do: "change", Button: "Go on", At: "jobs", Text: of.jobs("jobs"),
+		Title: "Change", Do: "change", Button: "Go on", At: x.from(cmp.Or(p.at, "jobs")), Text: cmp.Or(p.text, of.jobs("jobs")),
 		Inputs: []input{
 			{Name: "due", Label: "Due", Hint: "as 2026-03-01T06:00:00Z; as it is, if empty"},
 			{Name: "delay", Label: "or due in", Hint: "as 30s or 2h; 0 is at once"},
@@ -33,10 +37,7 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, of which) *form 
 			{Name: "policy", Label: "Policy", Area: true, Hint: "JSON; {} takes the job's own policy away"},
 		},
 	}
-	if x.page.posts { // it was asked for on a list
-		m.At = x.from(m.At)
-		m.Hidden = append(m.Hidden, [2]string{"from", "./" + m.At})
-	}
+	m.Hidden = append(m.Hidden, [2]string{"from", "./" + m.At})
 	// What selects the jobs has names of its own: a queue may be typed too.
 	typed := f.Has("form")
 	m.Hidden = append(m.Hidden, [2]string{"form", "1"})
@@ -58,14 +59,17 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, of which) *form 
 			}
 		}
 	}
-	if one == nil {
+	if p.job.IsZero() {
 		stays()
 		return m
 	}
-	if cmp.Or(f.Get("of-then"), f.Get("then")) == thenRedrive {
-		m.Title = "Change and redrive"
+	one, notes := &p.jobs[0], []string(nil)
+	m.Button = "Change the job"
+	m.LastError = brief(x.text(one.Error))
+	if one.State == errand.Dead && cmp.Or(f.Get("of-then"), f.Get("then")) == thenRedrive {
+		m.Title, m.Button = "Change and redrive", "Change and redrive the job"
+		notes = append(notes, readyAgain, p.goOn)
 	}
-	m.Text, m.At = "job "+one.ID.String()+" ("+one.Kind+" in "+one.Queue+", "+string(one.State)+")", "job/"+one.ID.String()
 	was := f.Get("of-was") // as the form was when it was first shown
 	if !typed {
 		was = x.b.was(x.b.jobWas(one))
@@ -73,15 +77,20 @@ func (x *request) changeForm(f url.Values, one *errand.JobInfo, of which) *form 
 	}
 	m.Hidden = append(m.Hidden, [2]string{"was", was})
 	m.Inputs[2].Value, m.Inputs[3].Value, m.Inputs[4].Value = strconv.Itoa(one.Priority), one.Queue, policyText(one)
+	if one.State == errand.Dead { // it is due when it is redriven
+		m.Inputs = m.Inputs[2:]
+	}
 	stays()
 	switch args := string(indent.JSON(one.Args)); {
 	case x.who.Role < Admin:
-		m.Note = "Args are changed by those with the role admin."
+		notes = append(notes, "Args are changed by those with the role admin.")
 	case len(args) > formArgs:
-		m.Note = "The args have " + size(int64(len(args))) + ", which is too large for a form: errand jobs edit changes them."
+		notes = append(notes, "The args have "+size(int64(len(args)))+", which is too large for a form: errand jobs edit changes them.")
 	default:
 		m.Inputs = slices.Insert(m.Inputs, 0, input{Name: "args", Label: "Args", Value: args, Area: true, Hint: "JSON; the args before are kept in the history"})
 	}
+	m.Note = visible(strings.Join(slices.DeleteFunc(notes, func(s string) bool { return s == "" }), " "))
+	x.keyFor(m)
 	return m
 }
 
@@ -111,7 +120,7 @@ func changePage(x *request) (*content, error) {
 	if p.jobs[0].State == errand.Dead && x.URL.Query().Get("then") == thenRedrive {
 		f.Set("then", thenRedrive)
 	}
-	return x.changeForm(f, &p.jobs[0], which{}).filled(nil, nil), nil
+	return x.changeForm(f, p, which{}).filled(nil, nil), nil
 }
 
 // readChange reads what is to be changed. Of one job that is only what was typed: what is as the
@@ -213,9 +222,12 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 		}
 		one = &p.jobs[0]
 	}
-	m := x.changeForm(f, one, of)
+	seen := *p // as it is before it says what is typed
+	show := func(typed url.Values, err error) *content {
+		return x.again("change", x.changeForm(f, &seen, of), typed, err)
+	}
 	if !f.Has("form") {
-		return &plan{page: x.again("change", m, nil, nil)}, nil
+		return &plan{page: show(nil, nil)}, nil
 	}
 	c, text, err := x.readChange(f, one)
 	b := errand.Bulk{Do: errand.BulkChange, Filter: in, Change: c}
@@ -224,7 +236,7 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 	} else if err == nil {
 		p, err = x.planMany(f, b, of, "changed")
 	}
-	again := func(err error) *content { return x.again("change", m, f, err) }
+	again := func(err error) *content { return show(f, err) }
 	switch {
 	case errors.Is(err, errand.ErrInvalid):
 		return &plan{page: again(err)}, nil

@@ -152,43 +152,54 @@ type button struct {
 }
 
 // ForAll returns what can be done to all jobs that match, each deed to those of the states that it
-// takes. Where nothing is chosen, no more than to redrive what is dead.
+// takes. Where nothing is chosen, no more than to redrive what is dead. What waits can be cancelled without
+// what runs.
 func (d *jobsData) ForAll(r Role) (all []button) {
 	if d.Filter.Error != "" && r < Admin || len(d.Filter.Args) > 0 { // see selected
 		return nil
 	}
 	for i := range verbs {
-		v, of := &verbs[i], d.Filter
-		of.State = slices.DeleteFunc(v.bulk.States(), func(s errand.State) bool { return len(of.State) > 0 && !of.Has(s) })
-		if r < v.role || len(of.State) == 0 || len(d.Fields) == 0 && v.bulk != errand.BulkRedrive {
+		v := &verbs[i]
+		states := slices.DeleteFunc(v.bulk.States(), func(s errand.State) bool { return len(d.Filter.State) > 0 && !d.Filter.Has(s) })
+		if r < v.role || len(d.Fields) == 0 && v.bulk != errand.BulkRedrive {
 			continue
 		}
-		text := which{after: v.whose}
-		if len(of.State) == 1 {
-			text = which{before: string(of.State[0])}
+		all = d.offer(all, v.do, v.whose, states)
+		if waits := slices.DeleteFunc(slices.Clone(states), func(s errand.State) bool { return s == errand.Running }); v.bulk == errand.BulkCancel && len(waits) < len(states) {
+			all = d.offer(all, v.do, "that wait", waits)
 		}
-		what := "all " + text.jobs("jobs")
-		if n, known := of.count(d.look); known && n == 0 {
-			continue
-		} else if known {
-			what = text.n(n)
-		}
-		b := button{Do: v.do, Title: deeds[v.do].ask(what)}
-		for _, s := range of.State {
-			b.Fields = append(b.Fields, [2]string{"state", string(s)})
-		}
-		for _, field := range d.Fields {
-			if field[0] != "state" {
-				b.Fields = append(b.Fields, field)
-			}
-		}
-		all = append(all, b)
 	}
 	return all
 }
 
+// offer adds the button of a deed on all jobs that match and are in one of the states, if there are any.
+func (d *jobsData) offer(all []button, do, whose string, states []errand.State) []button {
+	of, text := d.Filter, which{after: whose}
+	of.State = states
+	if len(states) == 1 {
+		text = which{before: string(states[0])}
+	}
+	what := "all " + text.jobs("jobs")
+	switch n, known := of.count(d.look); {
+	case len(states) == 0 || known && n == 0:
+		return all
+	case known:
+		what = text.n(n)
+	}
+	b := button{Do: do, Title: deeds[do].ask(what)}
+	for _, s := range states {
+		b.Fields = append(b.Fields, [2]string{"state", string(s)})
+	}
+	for _, field := range d.Fields {
+		if field[0] != "state" {
+			b.Fields = append(b.Fields, field)
+		}
+	}
+	return append(all, b)
+}
+
 // Deed returns what is most likely done to the job of a row, nil if nothing is.
-func (r *jobRow) Deed() *button {
+func (r *withArgs) Deed() *button {
 	do := map[errand.State]string{errand.Dead: "redrive", errand.Scheduled: "run", errand.Ready: "run", errand.Running: "cancel"}[r.State]
 	if do == "" {
 		return nil
@@ -353,7 +364,7 @@ func (x *request) planOne(id errand.ID, about []errand.State, past string) (*pla
 	if info.State == errand.Dead && past != deleteVerb.past && info.Group != "" {
 		b, err := x.behind(info.Queue, info.Group)
 		if err == nil && b != nil && b.Head.ID == id {
-			p.goOn = "If it succeeds, " + b.others() + " of its group " + goes(int64(len(b.Jobs))) + " on."
+			p.goOn = "If it succeeds, " + b.others() + " of its group “" + info.Group + "” " + goes(int64(len(b.Jobs))) + " on."
 		}
 		if err != nil && !errors.Is(err, errand.ErrNotFound) { // it has moved on
 			return nil, err

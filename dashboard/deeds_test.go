@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -43,7 +44,7 @@ func TestDone_page(t *testing.T) {
 	told(a.to, false)
 	name = "ann"
 	at := send(h, asks(t, h, url.Values{"do": {"delete"}, "id": {id.String()}})).to
-	if _, text := get(h, "/x/"+at); !strings.HasPrefix(at, "jobs?done=") || !strings.Contains(text, "The job is deleted.") {
+	if _, text := get(h, "/x/"+at); !strings.HasPrefix(at, "jobs?done=") || !strings.Contains(text, "The job is deleted.") || strings.Contains(text, "Back to:") {
 		t.Errorf("%s: %s", at, text)
 	}
 	if status, text := get(h, "/x/jobs?other=1&done=1"); status != 400 || !strings.Contains(text, "takes no parameter") {
@@ -63,22 +64,30 @@ func TestChange_words(t *testing.T) {
 	id := die(t, q, "g")
 	add(t, q, letter{"second", ""}, &errand.JobOptions{Group: "g"})
 	add(t, q, letter{"third", ""}, &errand.JobOptions{Group: "g"})
-	_, text := get(h, "/x/change?then=redrive&id="+id.String())
-	if args, due := strings.Index(text, `name="args"`), strings.Index(text, `name="due"`); args < 0 || args > due {
-		t.Errorf("args are at %d, due at %d", args, due)
+	_, text := get(h, "/x/jobs?queue=default&group=g")
+	says(t, text, `<a class="button first" href="change?id=`+id.String()+`&then=redrive">Change and redrive</a>`)
+	_, text = get(h, "/x/change?then=redrive&id="+id.String())
+	f := formOf(text)
+	if got := strings.Join(fields(f), " "); got != "priority queue policy args" {
+		t.Errorf("the form has %s", got)
 	}
-	_, queue, _ := strings.Cut(text, `name="queue"`)
-	if queue, _, _ = strings.Cut(queue, "</div>"); strings.Contains(queue, "if empty") || strings.Count(text, "as it is, if empty") != 1 { // due
+	if args, priority := strings.Index(text, `name="args"`), strings.Index(text, `name="priority"`); args > priority {
+		t.Errorf("args are at %d, the priority at %d", args, priority)
+	}
+	if strings.Contains(text, "if empty") {
 		t.Error(text)
 	}
-	f := formOf(text)
+	_, main, _ := strings.Cut(text, "<main")
+	has(t, "the form", plain(main), true, "Its last error: too", "It becomes ready again", "If it succeeds, 2 others of its group “g” go on.", "args before are kept in the history")
+	has(t, "the form", plain(main), false, "Its args, attempts")
 	f.Set("args", `{"to":"new"}`)
-	_, main, _ := strings.Cut(send(h, f).text, "<main")
-	has(t, "the question", plain(main), true, ": new args, and redrive it?", "It becomes ready again", "What is not named above stays. Its history keeps the args that it has now.", "If it succeeds, 2 others of its group go on.")
-	has(t, "the question", plain(main), false, "Its args, attempts")
-	asks(t, h, url.Values{"do": {"redrive"}, "id": {id.String()}}, "Its args, attempts and history stay. If it succeeds, 2 others of its group go on.")
+	late := maps.Clone(f)
+	late.Set("key", "none")
+	_, main, _ = strings.Cut(send(h, late).text, "<main")
+	has(t, "the question", plain(main), true, "You were asked too long ago", ": new args, and redrive it?", "It becomes ready again", "What is not named above stays. Its history keeps the args that it has now.", "If it succeeds, 2 others of its group “g” go on.")
+	asks(t, h, url.Values{"do": {"redrive"}, "id": {id.String()}}, "Its args, attempts and history stay. If it succeeds, 2 others of its group “g” go on.")
 	asks(t, h, url.Values{"do": {"skip"}, "queue": {"default"}, "group": {"g"}}, "It stays dead. 2 others of the group go on without it.")
-	text = confirm(t, h, formOf(send(h, f).text), "The job is changed: new args. The job is ready again.")
+	text = confirm(t, h, f, "The job is changed: new args. The job is ready again.")
 	_, top, _ := strings.Cut(text, `class="told"`)
 	if top, _, _ = strings.Cut(top, "</section>"); strings.Contains(top, "dead") {
 		t.Errorf("what was done says that the job is dead: %s", top)

@@ -22,8 +22,19 @@ type outcome struct {
 	// Remedy is what to do about Case.
 	Remedy    string
 	At        string // where it is to be seen, from the front
+	From      string // where it was asked for, from the front
 	n         int64
 	job, bulk errand.ID
+}
+
+// BackTo returns the title of the page on which it was asked for, empty if that is the page which shows it,
+// or of a job, which may be gone.
+func (o *outcome) BackTo() string {
+	name, _, _ := strings.Cut(o.From, "?")
+	if p := pages[name]; p != nil && o.From != o.At {
+		return p.title
+	}
+	return ""
 }
 
 // doneName is the parameter of an address, of any page, that has the key of the question whose outcome
@@ -55,9 +66,10 @@ type ledger struct {
 
 // question is a question that was asked with a form.
 type question struct {
-	by   string   // who was asked
-	form [32]byte // what it was about
-	at   time.Time
+	by     string   // who was asked
+	form   [32]byte // what it was about
+	answer [32]byte // what came back, once it is taken
+	at     time.Time
 	// taken is made when the answer comes, and closed when out is set. If out is nil then, it
 	// was asked anew and nothing was done.
 	taken chan struct{}
@@ -107,17 +119,18 @@ func (l *ledger) get(key, by string, now time.Time) *question {
 	return q
 }
 
-// take takes the answer to a question: it returns true for the first, who has to call end. For
-// others it waits for that. It returns nil if there is no such question.
-func (l *ledger) take(ctx context.Context, key, by string, form [32]byte, now time.Time) (q *question, first bool, err error) {
+// take takes the answer to a question: it returns true for the first, who has to call end. For those
+// that send the same again it waits for that. It returns nil if there is no such question, or another
+// answer came before.
+func (l *ledger) take(ctx context.Context, key, by string, form, answer [32]byte, now time.Time) (q *question, first bool, err error) {
 	l.mu.Lock()
 	q = l.get(key, by, now)
-	if q == nil || q.form != form {
+	if q == nil || q.form != form || q.taken != nil && q.answer != answer {
 		l.mu.Unlock()
 		return nil, false, nil
 	}
 	if first = q.taken == nil; first {
-		q.taken = make(chan struct{})
+		q.taken, q.answer = make(chan struct{}), answer
 	}
 	l.mu.Unlock()
 	if first {

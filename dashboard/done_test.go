@@ -14,7 +14,7 @@ func TestLedger(t *testing.T) {
 	form := [32]byte{1}
 	take := func(key, by string, form [32]byte) *question {
 		t.Helper()
-		q, first, err := l.take(t.Context(), key, by, form, now)
+		q, first, err := l.take(t.Context(), key, by, form, [32]byte{9}, now)
 		if err != nil || (q != nil) != first {
 			t.Fatal(q, first, err)
 		}
@@ -40,8 +40,11 @@ func TestLedger(t *testing.T) {
 	if out := l.outcome(key, "ann", now); out == nil || out.Told != "done" || l.outcome(key, "bob", now) != nil {
 		t.Errorf("%+v", out)
 	}
-	if q, first, err := l.take(t.Context(), key, "ann", form, now); q == nil || first || err != nil || q.out == nil {
+	if q, first, err := l.take(t.Context(), key, "ann", form, [32]byte{9}, now); q == nil || first || err != nil || q.out == nil {
 		t.Errorf("%+v, %v, %v", q, first, err)
+	}
+	if q, _, err := l.take(t.Context(), key, "ann", form, [32]byte{8}, now); q != nil || err != nil {
+		t.Errorf("another answer has the outcome of the first: %+v, %v", q, err)
 	}
 	now = now.Add(questionsFor)
 	if l.outcome(key, "ann", now) != nil || take(key, "ann", form) != nil {

@@ -15,15 +15,26 @@ import (
 	"github.com/errandq/errand"
 )
 
-// form is a page on which values are typed for a deed.
+// form is a page on which values are typed for a deed. With a Key it says what the deed would come to,
+// and its button does it; else that is asked next.
 type form struct {
 	Title, Do, Button string
 	Text              string // what it is about
-	Note              string
+	LastError, Note   string
 	Errors            []string
 	Inputs            []input
 	Hidden            [][2]string
+	Key               string // of the question that the form is in place of
 	At                string
+}
+
+// keyFor gives a form a key: what it says about the deed is what is asked.
+func (x *request) keyFor(m *form) {
+	f := url.Values{"do": {m.Do}}
+	for _, h := range m.Hidden {
+		f.Add(h[0], h[1])
+	}
+	m.Key = x.b.ledger.ask(x.who.Name, deeds[m.Do].digest(f), time.Now())
 }
 
 // from returns the page that a form was on, seen from the front, or at if that is not known. A form
@@ -58,7 +69,7 @@ func (x *request) from(at string) string {
 type input struct {
 	Name, Label, Value, Hint string
 	Err                      string // what is wrong with the value
-	Area                     bool   // it has many lines
+	Area                     bool   // it is JSON, on many lines
 	List                     []string
 }
 

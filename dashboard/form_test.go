@@ -118,9 +118,10 @@ func TestChange(t *testing.T) {
 	if a := send(operator, forged); a.status != 403 || !strings.Contains(a.text, "It takes the role admin") {
 		t.Errorf("args of an operator: %d %s", a.status, a.text)
 	}
+	f = page(t, operator, path)
 	f.Set("priority", "9")
 	f.Set("policy", `{"healthyRetryPolicy":{"numRetries":3}}`)
-	confirm(t, operator, asks(t, operator, f, "priority 9, new policy?"), "The job is changed: priority 9, new policy.")
+	confirm(t, operator, f, "The job is changed: priority 9, new policy.")
 	info, err := q.Job(t.Context(), id)
 	if err != nil || info.Priority != 9 || info.Policy == nil || string(info.Args) != `{"to":"scheduled","password":"hunter2"}` || len(info.History) > 0 {
 		t.Errorf("%+v, %v", info, err)
@@ -145,7 +146,7 @@ func TestChange(t *testing.T) {
 	f = page(t, h, path)
 	f.Set("args", strings.ReplaceAll(f.Get("args"), "elsewhere", "home"))
 	f.Set("delay", "0s")
-	confirm(t, h, asks(t, h, f, "args?"), "The job is changed: due in 0s, new args.")
+	confirm(t, h, f, "The job is changed: due in 0s, new args.")
 	if info, err = q.Job(t.Context(), id); err != nil || string(info.Args) != `{"to":"home","password":"x"}` || info.State != errand.Ready || len(info.History) != 2 {
 		t.Errorf("%+v, %v", info, err)
 	}
@@ -228,8 +229,9 @@ func TestChange_args(t *testing.T) {
 	if a := send(h, f); a.status != 400 || !strings.Contains(a.text, "must differ from what is") {
 		t.Errorf("args that nobody touched count as changed: %d %s", a.status, html.UnescapeString(a.text))
 	}
+	f = page(t, h, "/x/change?id="+id.String())
 	f.Set("args", strings.ReplaceAll(f.Get("args"), "1.0e+400", "2.0e+400"))
-	confirm(t, h, asks(t, h, f, ": new args?"), "The job is changed: new args.")
+	confirm(t, h, f, "The job is changed: new args.")
 	info, err := q.Job(t.Context(), id)
 	if want := strings.ReplaceAll(string(before.Args), "1.0e+400", "2.0e+400"); err != nil || string(info.Args) != want {
 		t.Errorf("%s, want %s, %v", info.Args, want, err)
@@ -257,7 +259,7 @@ func TestChange_redrive(t *testing.T) {
 		t.Helper()
 		f := page(t, h, "/x/change?then=redrive&id="+id.String())
 		f.Set("priority", priority)
-		return asks(t, h, f, "priority "+priority+", and redrive it?", "It becomes ready again", ">Change and redrive the job<", ">Leave it as it is<")
+		return f
 	}
 	confirm(t, h, change("7"), "Change: not done", "Another job holds its unique key: it stays dead, as it was.")
 	if info, err := q.Job(t.Context(), id); err != nil || info.State != errand.Dead || info.Priority != 0 {
@@ -279,4 +281,53 @@ func TestChange_redrive(t *testing.T) {
 	kit.WorkUntil(q, w, over.Load)
 	_, text = get(h, "/x/job/"+id.String())
 	says(t, text, "an attempt before failed: too", "<dt>Error before</dt>")
+}
+
+// A form that is sent twice is one change, with one outcome. Another answer to the same form is asked
+// about, and what is no JSON changes nothing.
+func TestChange_once(t *testing.T) {
+	q := open(t)
+	h := admin(q)
+	add(t, q, letter{"first", ""}, &errand.JobOptions{Group: "g"})
+	id := die(t, q, "g")
+	f := page(t, h, "/x/change?then=redrive&id="+id.String())
+	f.Set("args", `{"to":`)
+	a := send(h, f)
+	says(t, a.text, `args "{\"to\":": must be JSON`, "Nothing was done.")
+	f = formOf(a.text)
+	if f.Set("args", `{"to":"home"}`); a.status != 400 || f.Get("key") == "" || state(t, q, id) != errand.Dead {
+		t.Fatalf("%d %v", a.status, f)
+	}
+	first := send(h, f)
+	if again := send(h, f); first.status != 303 || again.to != first.to {
+		t.Errorf("%d %q, then %d %q", first.status, first.to, again.status, again.to)
+	}
+	f.Set("args", `{"to":"elsewhere"}`)
+	askedAgain(t, h, f, "You were asked too long ago, or about something else", "What has changed meanwhile", `"to": "elsewhere"`)
+	info, err := q.Job(t.Context(), id)
+	if err != nil || info.State != errand.Ready || string(info.Args) != `{"to":"home"}` || len(info.History) != 2 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// The search for a group shows its dead jobs, also if nothing waits behind them, and to each role of
+// their args what it may see. The way back leads there.
+func TestSearch_group(t *testing.T) {
+	q := open(t)
+	add(t, q, letter{"home", "hunter2"}, &errand.JobOptions{Group: "tenant-42"})
+	id := die(t, q, "tenant-42")
+	for role, want := range map[dashboard.Role][2]bool{dashboard.Viewer: {}, dashboard.Operator: {false, true}, dashboard.Admin: {true, true}} {
+		_, text := get(as(q, role), "/search?q=tenant-42")
+		says(t, text, ">tenant-42</a>", id.String(), "too")
+		if strings.Contains(text, "hunter2") != want[0] || strings.Contains(text, `>Change and redrive</a>`) != want[1] {
+			t.Errorf("%v sees %s", role, text)
+		}
+	}
+	h := admin(q)
+	came := func(r *http.Request) { r.Header.Set("Referer", "https://ops.example/x/search?q=tenant-42") }
+	_, text := get(h, "/x/change?then=redrive&id="+id.String(), came)
+	says(t, text, `<a class="button" href="./search?q=tenant-42">Back</a>`)
+	f := formOf(text)
+	f.Set("priority", "1")
+	confirm(t, h, f, `<a href="../search?q=tenant-42">Back to: Search</a>`)
 }

@@ -147,7 +147,7 @@ func TestMeanwhile_redriven(t *testing.T) {
 	f := page(t, h, "/x/change?then=redrive&id="+id.String())
 	f.Set("priority", "7")
 	f.Set("args", `{"to":"eve"}`)
-	confirm(t, h, asks(t, h, f), "Change: not done", "the job is ready by now")
+	confirm(t, h, f, "Change: not done", "the job is ready by now")
 	info, err := q.Job(t.Context(), id)
 	if err != nil || info.State != errand.Ready || info.Priority != 0 || strings.Contains(string(info.Args), "eve") {
 		t.Errorf("%+v, %v: was changed", info, err)

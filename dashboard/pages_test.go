@@ -205,8 +205,8 @@ func TestPages_content(t *testing.T) {
 		"/lane?queue=more&kind=long&format=json":        {`"policy"`, `"holds":[]`},
 		"/job/" + made.failed.String() + "?format=json": {`"retries_to_come"`, `"why"`, `"policy_in_effect"`},
 		"/endpoint?id=shop&format=json":                 {`"url":"https://shop.example/in/..."`, `"X-Token":"[hidden]"`, `"waiting"`},
-		"/search?q=" + made.long.String()[:8]:           {made.long.String() + "</a>", "running long in more"},
-		"/search?q=" + made.long.String()[:20]:          {made.long.String() + "</a>"},
+		"/search?q=" + made.long.String()[:8]:           {made.long.String() + `">`, "more · long", `<code>{&#34;text&#34;: &#34;work&#34;}</code>`},
+		"/search?q=" + made.long.String()[:20]:          {made.long.String() + `">`},
 		"/search?q=0000abcd&format=json":                {`"hits":[]`},
 	} {
 		status, text := get(h, path)

@@ -255,7 +255,7 @@ func TestJobs_partial(t *testing.T) {
 				t.Fatal(text)
 			}
 			says("/jobs"+html.UnescapeString(next[1]), "All 5,100 jobs that could match were looked at.", "u5099@example.com&#34;}</code>")
-			says("/search?q="+strings.Replace(arg, "5099", "17", 1), far, "scheduled mail in default")
+			says("/search?q="+strings.Replace(arg, "5099", "17", 1), far, "default · mail", "scheduled")
 		}
 	})
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"errors"
 	"html/template"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +26,9 @@ type hit struct {
 type searchData struct {
 	Text string
 	Hits []hit
-	More []string // what has more than is shown
+	More []string   // what has more than is shown
+	Rows []withArgs // the jobs of Hits
+	jobs []errand.ID
 	// Arg is the condition on args that the text is, empty if it is none or who asks may see no args.
 	Arg  string
 	Jobs *sought      // how far jobs with it were looked for; nil: not at all, as a name has the text
@@ -55,6 +58,13 @@ func search(x *request) (*content, error) {
 	if err := findArgs(x, d); err != nil {
 		return nil, err
 	}
+	if len(d.jobs) > 0 {
+		page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{IDs: d.jobs}, &errand.ListOptions{Args: x.who.Role >= Operator, MaxArgs: argfilter.Large})
+		if err != nil {
+			return nil, err
+		}
+		d.Rows = x.withArgs(page.Jobs)
+	}
 	c := &content{title: "Search", data: d}
 	out := map[string]any{"hits": append([]hit{}, d.Hits...), "more": d.More}
 	if d.Jobs != nil {
@@ -62,6 +72,11 @@ func search(x *request) (*content, error) {
 	}
 	c.json = out
 	return c, nil
+}
+
+// Names returns the hits that are no jobs.
+func (d *searchData) Names() []hit {
+	return slices.DeleteFunc(slices.Clone(d.Hits), func(h hit) bool { return h.What == "job" })
 }
 
 // add adds hits up to mostHits of a kind of thing.
@@ -150,7 +165,12 @@ func findArgs(x *request, d *searchData) error {
 
 func (d *searchData) addJob(j *errand.JobInfo) {
 	id := j.ID.String()
-	d.add("job", id, string(j.State)+" "+j.Kind+" in "+j.Queue, "job/"+id)
+	if slices.Contains(d.jobs, j.ID) { // also found by the beginning of its ID
+		return
+	}
+	if d.add("job", id, string(j.State)+" "+j.Kind+" in "+j.Queue, "job/"+id); len(d.jobs) < mostHits {
+		d.jobs = append(d.jobs, j.ID)
+	}
 }
 
 func findLanes(x *request, d *searchData) error {
@@ -189,12 +209,43 @@ func findTag(x *request, d *searchData) error {
 	return err
 }
 
-// findGroups looks at the first groups in which jobs wait.
+// findGroups looks at the first groups in which jobs wait, and for a group of exactly this name in the first
+// queues with dead jobs. It finds the dead jobs of these groups too.
 func findGroups(x *request, d *searchData) error {
 	page, err := x.b.q.Groups(x.Context(), &errand.GroupOptions{Waiting: true, Limit: 200})
+	if err != nil {
+		return err
+	}
+	l, err := x.look()
+	if err != nil {
+		return err
+	}
+	seen := map[[2]string]bool{} // groups, as queue and name
+	find := func(queue, group string, waits bool) error {
+		if seen[[2]string{queue, group}] || len(seen) == 2*mostHits {
+			return nil
+		}
+		seen[[2]string{queue, group}] = true
+		dead, err := x.b.q.DeadLetters().List(x.Context(), errand.JobFilter{Queue: queue, Group: group}, &errand.ListOptions{Limit: mostHits})
+		if errors.Is(err, errand.ErrInvalid) { // no group looks so
+			return nil
+		}
+		if waits || len(dead.Jobs) > 0 {
+			d.add("group", group, "in "+queue, "jobs"+string(query("queue", queue, "group", group)))
+		}
+		for i := range dead.Jobs {
+			d.addJob(&dead.Jobs[i])
+		}
+		return err
+	}
 	for i := range page.Groups {
-		if g := &page.Groups[i]; d.has(g.Group) {
-			d.add("group", g.Group, "in "+g.Queue, "jobs"+string(query("queue", g.Queue, "group", g.Group)))
+		if g := &page.Groups[i]; err == nil && d.has(g.Group) {
+			err = find(g.Queue, g.Group, true)
+		}
+	}
+	for i := range l.lanes {
+		if s := &l.lanes[i].Stats; err == nil && s.Dead > 0 {
+			err = find(s.Queue, d.Text, false)
 		}
 	}
 	return err

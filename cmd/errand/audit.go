@@ -20,7 +20,7 @@ var byHand = []string{
 	"subscriptions add", "subscriptions pause", "subscriptions redrive", "subscriptions replay", "subscriptions resume", "subscriptions rm", "subscriptions update",
 }
 
-// shownFlags are those whose values an entry has. Others may be args, secrets, or texts of errors.
+// shownFlags are those whose values an entry has, besides all settings. Others may be args, secrets, or texts of errors.
 var shownFlags = strings.Fields("queue kind group state reason cause tag parent origin rate for until since priority delay at all older-than")
 
 // audited sets the context of a verb that is in byHand, so that the store keeps an entry with who ran it and on what.
@@ -41,7 +41,7 @@ func audited(cmd *cobra.Command, args []string) error {
 		case f.Name == "note":
 			e.Note = f.Value.String()
 		case f.Name == "json" || f.Name == "yes":
-		case slices.Contains(shownFlags, f.Name) && do != "webhooks disable": // whose reason is any text
+		case do == "queues set" || slices.Contains(shownFlags, f.Name) && do != "webhooks disable": // whose reason is any text
 			what = append(what, "--"+f.Name+" "+f.Value.String())
 		default:
 			what = append(what, "--"+f.Name)

@@ -26,6 +26,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("after an enqueue: %s", out)
 	}
 	do("queues", "hold", db, "mail", "--by", "ada", "--note", "ticket 4711", "--for", "2h")
+	do("queues", "set", db, "mail", "--starts", "10", "--per", "1m")
 	do("queues", "release", db, "mail")
 	do("queues", "release", db, "mail") // of nothing
 	do("jobs", "edit", db, id, "--args", `{"pin":4711}`, "--yes")
@@ -37,7 +38,7 @@ func TestAudit(t *testing.T) {
 	do("jobs", "rm", db, "--state", "cancelled", "--error", "secret", "--yes")
 	out := do("audit", db)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	want := []string{"jobs rm", "jobs release-key", "jobs cancel", "jobs edit", "queues release", "queues hold"}
+	want := []string{"jobs rm", "jobs release-key", "jobs cancel", "jobs edit", "queues release", "queues set", "queues hold"}
 	if out := do("audit", db, "--json"); !strings.Contains(out, `"note": "ticket 4711"`) {
 		t.Errorf("JSON: %s", out)
 	}
@@ -50,7 +51,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("line %d is %q, want one of %s", i, line, want[i])
 		}
 	}
-	if len(lines) != len(want) || strings.Contains(out, "pin") || strings.Contains(out, "secret") || !strings.Contains(strings.Join(strings.Fields(out), " "), "ada queues hold mail --for 2h0m0s 0 ticket 4711") {
+	if len(lines) != len(want) || strings.Contains(out, "pin") || strings.Contains(out, "secret") || !strings.Contains(strings.Join(strings.Fields(out), " "), "ada queues hold mail --for 2h0m0s 0 ticket 4711") || !strings.Contains(out, "mail --per 1m0s --starts 10 ") {
 		t.Errorf("audit: %s", out)
 	}
 }

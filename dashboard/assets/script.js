@@ -132,6 +132,13 @@
     head.append(box);
   }
 
+  // What is no JSON is not sent, and is said at its field.
+  each(document.querySelectorAll("textarea"), (t) => t.addEventListener("input", () => {
+    let fault = "";
+    try { if (t.value.trim()) JSON.parse(t.value); } catch (e) { fault = "This is no JSON: " + e.message; }
+    t.setCustomValidity(fault);
+  }));
+
   function dress() {
     each(document.querySelectorAll("h1 .id, [data-copy]"), addCopy);
     each(document.querySelectorAll("table"), addMarkAll);

@@ -225,6 +225,10 @@ func TestAxe(t *testing.T) {
 				if len(kinds) < 15 {
 					t.Errorf("only these kinds of pages: %v", kinds)
 				}
+				b.open(root + "search?q=" + url.QueryEscape(reversed)) // a group with a dead job
+				if j.look(b, "search", role.String()); !b.has(last(s.jobs["dead"])) {
+					t.Errorf("no dead job: %s", b.where())
+				}
 				for _, name := range slices.Sorted(maps.Keys(s.jobs)) { // in each state
 					b.open(root + "job/" + s.jobs[name].String())
 					if role == dashboard.Admin {

@@ -213,7 +213,7 @@ func TestLook_wide(t *testing.T) {
 			b.open(root + "job/" + id.String())
 			look("job, "+name, "")
 		}
-		for _, path := range []string{"search?q=WWWW", "jobs?group=" + longest("group", 256) + "&queue=" + longest("queue", 128), "none", "jobs?state=x", "lanes?search=zzz", "groups?waiting=1",
+		for _, path := range []string{"search?q=WWWW", "search?q=" + longest("group", 256), "jobs?group=" + longest("group", 256) + "&queue=" + longest("queue", 128), "none", "jobs?state=x", "lanes?search=zzz", "groups?waiting=1",
 			"schedule?name=" + longest("paused", 128), "endpoint?id=" + longest("disabled", 64), "subscription?id=" + longest("jobs", 50), "lane?queue=" + longest("held", 128)} {
 			b.open(root + path)
 			look(path[:min(len(path), 24)], "")
