@@ -109,7 +109,7 @@ func (m *model) send(w *world, p, k uint8, most int) bool {
 		if j.state == leased && j.by != p && m.groups[i] != "" {
 			other[m.groups[i]] = true
 		}
-		if j.state != waiting && !(j.state == leased && j.by == p) || other[m.groups[i]] {
+		if j.state != waiting && (j.state != leased || j.by != p) || other[m.groups[i]] {
 			continue
 		}
 		if j.kept != 0 && m.broken != "a kept job is not sent" {

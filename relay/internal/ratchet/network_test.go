@@ -130,7 +130,7 @@ func (m *model) forget(w *world) {
 			if !current {
 				continue
 			}
-		case m.stale(&w.server, p) && !(w.saved[0] && !m.stale(&w.savedServer, p)):
+		case m.stale(&w.server, p) && (!w.saved[0] || m.stale(&w.savedServer, p)):
 			continue
 		}
 		kept = append(kept, p)
