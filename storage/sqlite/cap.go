@@ -279,9 +279,12 @@ func full(queue string, l limits, u, own capUse) *storage.QueueFullError {
 	}
 }
 
-// capMarks are the parts of a cap, in percent, at which the log warns. It warns of one
-// again when the use has been below it by capSlack.
-var capMarks = [...]int64{80, 95}
+// capMarks are the parts of a cap, in percent, at which the log warns, and nearMarks those of what has
+// one text for all. It warns of one again when the use has been below it by capSlack.
+var (
+	capMarks  = []int64{80, 95, 100}
+	nearMarks = capMarks[:2]
+)
 
 const capSlack = 10
 
@@ -291,12 +294,12 @@ type capLog struct {
 	marks map[string]int64 // of scopes that are over one
 }
 
-// note takes the use of a scope, and returns the mark to warn of, 0 for none.
-func (l *capLog) note(queue string, percent int64) int64 {
+// note takes the use of a scope, and returns which of the marks to warn of, 0 for none.
+func (l *capLog) note(queue string, percent int64, marks []int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, now := l.marks[queue], int64(0)
-	for _, m := range capMarks {
+	for _, m := range marks {
 		if percent >= m || was >= m && percent >= m-capSlack {
 			now = m
 		}
@@ -341,7 +344,7 @@ func (t *tx) flushCaps() error {
 // warnOfUse warns if the use of a cap has come to a mark.
 func (s *Store) warnOfUse(queue string, l limits, u capUse) {
 	percent := l.percent(u)
-	if s.listeners.caps.note(queue, percent) == 0 {
+	if s.listeners.caps.note(queue, percent, capMarks) == 0 {
 		return
 	}
 	attrs := []any{"percent", percent, "jobs", u.jobs, "bytes", u.counted()}

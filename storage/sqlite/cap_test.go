@@ -193,7 +193,7 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// The log warns when 80 and 95 % of a cap are in use, once until the use was less by 10 %.
+// The log warns when 80 and 95 % of a cap are in use, once until the use was less by 10 % of the cap.
 func TestCaps_Marks(t *testing.T) {
 	log := &lines{attr: "percent"}
 	d := newDB(t, &sqlite.Options{Logger: slog.New(log)})
@@ -218,6 +218,31 @@ func TestCaps_Marks(t *testing.T) {
 	}
 	const almost = "errand: a queue is almost full "
 	if want := []string{almost + "80", almost + "99", almost + "99"}; !slices.Equal(log.all, want) {
+		t.Errorf("the log has\n%s\nwant\n%s", strings.Join(log.all, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The log says of a queue that fills slowly that it is almost full, and then that it is full, once until the
+// use was less than 90 %.
+func TestCaps_FullSlowly(t *testing.T) {
+	log := &lines{attr: "percent"}
+	d := newDB(t, &sqlite.Options{Logger: slog.New(log)})
+	s := d.open()
+	capped(t, s, 20, storage.Refuse)
+	for range 20 {
+		enqueue(t, s, "a", 1)
+	}
+	for _, n := range []int{1, 4} { // it is looked at as a job comes: 100 %, and 85 %
+		lease(t, s, n, "a")
+		for range n {
+			enqueue(t, s, "a", 1)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const full = "errand: a queue is full 100"
+	if want := []string{"errand: a queue is almost full 80", "errand: a queue is almost full 95", full, full}; !slices.Equal(log.all, want) {
 		t.Errorf("the log has\n%s\nwant\n%s", strings.Join(log.all, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -224,7 +224,7 @@ func (u *undertaker) evict(id int64) error {
 
 // warnOfDead warns if the dead letters of a scope have come to a mark of their cap.
 func (s *Store) warnOfDead(scope storage.Lane, n, most int64, full storage.WhenDeadFull) {
-	mark := s.listeners.dead.note(scope.Queue+" "+scope.Kind, n*100/most)
+	mark := s.listeners.dead.note(scope.Queue+" "+scope.Kind, n*100/most, nearMarks)
 	if mark == 0 {
 		return
 	}

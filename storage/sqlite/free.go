@@ -551,7 +551,7 @@ func (s *Store) warnOfFree(queue string, least, free int64) {
 	if free > least {
 		percent = int64(float64(least) * 100 / float64(free))
 	}
-	if s.listeners.free.note(queue, percent) == 0 {
+	if s.listeners.free.note(queue, percent, nearMarks) == 0 {
 		return
 	}
 	attrs := []any{"free", free, "min_free", least}
