@@ -258,21 +258,15 @@ var dsnParameter = regexp.MustCompile(`\?\w+=`)
 
 // checkPragmas returns an error for a pragma that SQLite does not have, and so ignores.
 func checkPragmas(ctx context.Context, db *sql.DB, pragmas []string) error {
-	// SQLite does not wait while two connections switch the mode of a new file.
-	for began := time.Now(); ; {
-		err := db.PingContext(ctx)
-		if err == nil {
-			break
-		}
-		if !isCode(err, lib.SQLITE_BUSY) || time.Since(began) > 5*time.Second {
-			return err
-		}
-		time.Sleep(time.Millisecond)
+	conn, err := firstConn(ctx, db, 5*time.Second)
+	if err != nil {
+		return err
 	}
+	defer conn.Close()
 	for _, p := range pragmas {
 		name := onePragma.FindStringSubmatch(p)[1]
 		var known bool
-		if err := db.QueryRowContext(ctx, sqlPragmaKnown, name).Scan(&known); err != nil {
+		if err := conn.QueryRowContext(ctx, sqlPragmaKnown, name).Scan(&known); err != nil {
 			return err
 		}
 		if !known {
@@ -280,6 +274,17 @@ func checkPragmas(ctx context.Context, db *sql.DB, pragmas []string) error {
 		}
 	}
 	return nil
+}
+
+// firstConn opens the first connection of a pool. While two connections give a new file its log SQLite
+// does not wait, so firstConn does, for about as long as given.
+func firstConn(ctx context.Context, db *sql.DB, most time.Duration) (*sql.Conn, error) {
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		conn, err := db.Conn(ctx)
+		if !isCode(err, lib.SQLITE_BUSY) || time.Since(began) >= most {
+			return conn, err
+		}
+	}
 }
 
 // openPool makes a pool of at most n connections, kept for good. The file must
@@ -553,7 +558,7 @@ func (s *Store) connect(ctx context.Context, app *sql.DB) (conn *sql.Conn, err e
 	s.read = sqlx.NewDb(s.openPool(maxReaders, readerPragmas), "sqlite")
 	s.inner = sqlx.NewDb(s.openPool(maxInner, readerPragmas), "sqlite")
 	s.apps = s.openPool(1, append(syncPragmas(s.opts), asApp...))
-	if conn, err = s.write.Conn(ctx); err != nil {
+	if conn, err = firstConn(ctx, s.write, s.opts.BusyTimeout); err != nil {
 		return nil, err
 	}
 	if err = checkVersion(ctx, conn); err == nil {

@@ -393,3 +393,6 @@ func BuiltWith(t interface{ Cleanup(func()) }, modules ...*debug.Module) {
 		return &debug.BuildInfo{Deps: modules}, len(modules) > 0
 	}
 }
+
+// FirstConn is firstConn.
+var FirstConn = firstConn

@@ -10,7 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	modernc "modernc.org/sqlite"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
@@ -239,6 +242,56 @@ func TestOpenDB(t *testing.T) {
 	if err := app.QueryRowContext(t.Context(), "PRAGMA synchronous").Scan(&level); err != nil || level != 2 {
 		t.Errorf("synchronous is %d, %v: want 2", level, err)
 	}
+}
+
+// busy opens connections to a file that is busy for the first few of them.
+type busy struct {
+	path string
+	left int
+	err  error
+}
+
+func (b *busy) Driver() driver.Driver { return new(modernc.Driver) }
+
+func (b *busy) Connect(context.Context) (driver.Conn, error) {
+	if b.left--; b.left >= 0 {
+		return nil, b.err
+	}
+	return b.Driver().Open(b.path)
+}
+
+// While others give a new file its log, Open and OpenDB wait; for a file that stays busy no longer than they may.
+func TestOpen_NewFileIsBusy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	app, err := sqlite.OpenDB(path, "busy_timeout(0)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.Close()
+	tx, err := app.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = app.Begin()
+	if e := tx.Rollback(); err == nil || e != nil {
+		t.Fatalf("two transactions write: %v, %v", err, e)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			left int
+			want error
+		}{{0, nil}, {3, nil}, {1 << 30, err}} {
+			db := sql.OpenDB(&busy{path, c.left, err})
+			conn, got := sqlite.FirstConn(t.Context(), db, time.Second)
+			if !errors.Is(got, c.want) {
+				t.Errorf("busy %d times: %v, want %v", c.left, got, c.want)
+			}
+			if conn != nil {
+				_ = conn.Close()
+			}
+			_ = db.Close()
+		}
+	})
 }
 
 // A file is not made again for a database that was deleted.
