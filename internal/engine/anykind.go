@@ -21,6 +21,12 @@ func (c *Config) handler(queue, kind string) (h Handler, known bool) {
 	return h, known
 }
 
+// takes reports whether the engine works for a lane.
+func (c *Config) takes(queue, kind string) bool {
+	_, known := c.handler(queue, kind)
+	return known && Listed(c.Queues, queue) != ""
+}
+
 // handlesAll reports whether a queue has a handler of all kinds, and by which name.
 func (c *Config) handlesAll(queue string) (by string, all bool) {
 	if len(c.QueueHandlers) == 0 {

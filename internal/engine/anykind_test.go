@@ -203,3 +203,43 @@ func TestAnyKind_Kick(t *testing.T) {
 		}
 	})
 }
+
+// A worker of another queue that handles the kind leaves it to one of the queue whether a job of which
+// the process has died is dead: the kind's own MaxCrashes and OnDead do not apply there.
+func TestAnyKind_CrashSeenByOther(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var cause causes
+		id := r.enqueue("k", 1)[0]
+		passes := r.another()
+		passes.cfg.QueueHandlers = map[string]engine.Handler{"q": {Run: untilDone(&cause), MaxCrashes: 10}}
+		passes.start()
+		other := r.another()
+		other.cfg.Queues = []string{"own"}
+		other.cfg.Handlers = map[string]engine.Handler{"k": {Run: work(0), MaxCrashes: 1}}
+		other.cfg.OnDeath = func(job *storage.Leased, _ *storage.Finish, _ time.Time) *storage.NewJob {
+			t.Errorf("the OnDead of kind %s follows a job of queue %s", job.Kind, job.Queue)
+			return nil
+		}
+		other.start()
+		pass(5 * time.Second)
+		passes.crash()
+		pass(time.Minute)
+		r.wantState(id, storage.Ready, storage.Counters{Attempt: 1, Crashes: 1})
+	})
+}
+
+// The longest name of a queue counts also for whether somebody handles its jobs.
+func TestAnyKind_UnservedWithin(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Queues, r.cfg.Concurrency = []string{"x/*", "x/own"}, 1
+		r.handle("k", work(0))
+		r.cfg.QueueHandlers = map[string]engine.Handler{"x/*": {Run: work(0)}}
+		r.start()
+		r.add(storage.NewJob{Queue: "x/own", Kind: "new"})
+		pass(5 * time.Minute)
+		if n := r.count(storage.Ready); n != 1 {
+			t.Fatalf("%d ready", n)
+		}
+		r.wantLine("does not have", "queue=x/own", "kind=new")
+	})
+}

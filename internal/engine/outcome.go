@@ -194,10 +194,9 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	d := c.effective(&r.Leased)
 	text := fmt.Sprintf("the process died while the handler ran (crash %d in a row)", r.Crashes+1)
 	f.Failure = &storage.NewFailure{Phase: phaseOf(d, r.Retry).String(), Error: text, Instance: r.Holder}
-	// An engine that does not handle the kind may not know its policy, nor what follows
+	// An engine that does not work for the lane may not know its policy, nor what follows
 	// its death. It leaves the decision to one that does, see buryCrashed.
-	_, known := c.handler(r.Queue, r.Kind)
-	if known && (r.Crashes+1 >= c.maxCrashes(r.Queue, r.Kind) || d.For(policy.Retryable).Retries <= 0) {
+	if c.takes(r.Queue, r.Kind) && (r.Crashes+1 >= c.maxCrashes(r.Queue, r.Kind) || d.For(policy.Retryable).Retries <= 0) {
 		return dead(f, &r.Leased, d, storage.ReasonCrashed, text)
 	}
 	f.Outcome, f.DueAt = storage.OutcomeCrashed, now.Add(crashDelay)

@@ -286,7 +286,8 @@ func TestReclaimed(t *testing.T) {
 				c.want.Cause = causeOf(c.want.Error)
 			}
 			config := testConfig()
-			config.Handlers = map[string]Handler{"own": {}}
+			config.Queues, config.Handlers = []string{"q"}, map[string]Handler{"own": {}}
+			c.job.Queue = "q"
 			c.want.Cause = deathCause(&c.want)
 			if got := config.reclaimed(&c.job, t0); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)

@@ -21,11 +21,11 @@ const (
 // Lanes are the lanes that the engines of a process work for which share a store.
 // The zero value is empty.
 type Lanes struct {
-	mu     sync.Mutex
-	queues map[string]int       // how many engines work for a queue or prefix; has those that worked before
-	served map[storage.Lane]int // how many work for a lane
-	warned map[storage.Lane]bool
-	unused map[string]bool // queues whose settings were said to be of no use
+	mu      sync.Mutex
+	queues  map[string]int // how many engines work for a queue or prefix; has those that worked before
+	engines []*Config      // those that work
+	warned  map[storage.Lane]bool
+	unused  map[string]bool // queues whose settings were said to be of no use
 
 	prefixes []string // those of queues
 
@@ -39,13 +39,15 @@ func (s *Lanes) serve(c *Config, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queues == nil {
-		s.queues, s.served, s.warned, s.unused = map[string]int{}, map[storage.Lane]int{}, map[storage.Lane]bool{}, map[string]bool{}
+		s.queues, s.warned, s.unused = map[string]int{}, map[storage.Lane]bool{}, map[string]bool{}
+	}
+	if n > 0 {
+		s.engines = append(s.engines, c)
+	} else if i := slices.Index(s.engines, c); i >= 0 {
+		s.engines = slices.Delete(s.engines, i, i+1)
 	}
 	for _, queue := range c.Queues {
 		s.queues[queue] += n
-		for _, kind := range c.kinds(queue) {
-			s.served[storage.Lane{Queue: queue, Kind: kind}] += n
-		}
 		if isPrefix(queue) && !slices.Contains(s.prefixes, queue) {
 			s.prefixes = append(s.prefixes, queue)
 		}
@@ -61,12 +63,7 @@ func (s *Lanes) workFor(queue string) bool {
 
 // serves reports whether an engine works for a lane.
 func (s *Lanes) serves(lane storage.Lane) bool {
-	by := func(queue string) bool {
-		return s.served[storage.Lane{Queue: queue, Kind: lane.Kind}] > 0 || s.served[storage.Lane{Queue: queue, Kind: storage.AnyKind}] > 0
-	}
-	return by(lane.Queue) || slices.ContainsFunc(s.prefixes, func(p string) bool {
-		return by(p) && storage.MatchQueue([]string{p}, lane.Queue)
-	})
+	return slices.ContainsFunc(s.engines, func(c *Config) bool { return c.takes(lane.Queue, lane.Kind) })
 }
 
 // unserved is the chore that looks for lanes that no engine of the process works

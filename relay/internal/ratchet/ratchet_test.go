@@ -193,3 +193,19 @@ func (m *model) walk(seed uint64, steps int) (w *world, history []string) {
 	}
 	return w, nil
 }
+
+// A request of no kind that is known, or with an n that no stream comes to, has no effect, whatever it shows.
+func TestServer_NoRequest(t *testing.T) {
+	s := ratchet.Server{N: 5, T: ratchet.Token{5}, P: ratchet.Token{4}}
+	for _, token := range []ratchet.Token{{5}, {4}, {3}} {
+		for _, r := range []ratchet.Request{
+			{Kind: 0}, {Kind: ratchet.Send + 1}, {Kind: ratchet.Ask, N: 1<<62 + 1, Check: s.T.Check()}, {Kind: ratchet.Send, N: 1<<62 + 1},
+		} {
+			r.ID, r.Token = ratchet.ID{1}, token
+			got, a := s.Answer(r, ratchet.Token{6}, func() []ratchet.Verdict { t.Error("it is taken"); return nil })
+			if a.Status != ratchet.Stale || got.N != s.N || got.T != s.T || got.Held || got.Back.By {
+				t.Errorf("kind %d, n %d, token %v: status %d, %+v", r.Kind, r.N, token[0], a.Status, got)
+			}
+		}
+	}
+}

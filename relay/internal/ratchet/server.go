@@ -22,7 +22,12 @@ type Fork struct {
 	Token Token
 }
 
-// Answer returns the row after a request, and the answer. The caller reads the row, and writes it
+// mostN is the highest n of a request that has an effect. No stream comes so far, and what is counted
+// from it stays a number.
+const mostN = 1 << 62
+
+// Answer returns the row after a request, and the answer. A request of another kind than those above is
+// stale. The caller reads the row, and writes it
 // if it has changed, in one transaction; the answer leaves after the commit. Answer calls judge if a
 // send is taken, once, in that transaction. fresh is random, and new for each call.
 func (s Server) Answer(r Request, fresh Token, judge func() []Verdict) (Server, Answer) {
@@ -31,7 +36,8 @@ func (s Server) Answer(r Request, fresh Token, judge func() []Verdict) (Server, 
 	case r.Kind == AskCheck:
 		a.Status, a.Check = Checked, s.T.Check()
 		return s, a
-	case r.Kind == Ask && r.Check != s.T.Check(), r.Kind == Send && r.Token != s.T:
+	case r.Kind != Ask && r.Kind != Send, r.N > mostN,
+		r.Kind == Ask && r.Check != s.T.Check(), r.Kind == Send && r.Token != s.T:
 		return s, a
 	case r.Kind == Ask && !s.Held && s.Back.By && r.Token == s.Back.Token:
 		a.Status, s.N = Resumed, max(s.N, r.N)
