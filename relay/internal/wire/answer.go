@@ -18,7 +18,7 @@ type Answer struct {
 	Status     int            // of HTTP
 	RetryAfter int            // seconds; zero if the header is not there
 	Answer     ratchet.Answer // if Status is 200
-	Error      string         // what is wrong, if it is not; at most 200 bytes, and cut there
+	Error      string         // what is wrong, if it is not; cut to 200 bytes
 }
 
 // UnsignedError is the error of what is not an answer, since the server has not signed it as the answer to
@@ -141,7 +141,7 @@ func OpenAnswer(of Head, status int, header http.Header, body io.Reader, from Ve
 	if err := decode("answer", text, &in); err != nil {
 		return Answer{}, err
 	}
-	a := Answer{Status: status, RetryAfter: retryAfter, Error: in.Error}
+	a := Answer{Status: status, RetryAfter: retryAfter, Error: cut(in.Error, maxReason)}
 	if status == http.StatusOK {
 		a.Answer, err = in.decode(of.ID)
 	}
@@ -207,7 +207,7 @@ func (s *taking) verdicts() ([]ratchet.Verdict, error) {
 		case v.Outcome == 0:
 			return nil, wrong("s.outcomes", s.Outcomes[i:], "must begin with one of"+outcomes)
 		case v.Outcome == ratchet.Refused:
-			v.Reason, reasons = reasons[0], reasons[1:]
+			v.Reason, reasons = cut(reasons[0], maxReason), reasons[1:]
 		}
 		all = append(all, v)
 	}

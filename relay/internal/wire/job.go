@@ -26,7 +26,7 @@ func (id *ID) UnmarshalText(text []byte) error {
 }
 
 // Job is a job as it travels: without its queue, delays, policy and timeout. The zero value of a
-// field means that the job has none. Args are any JSON. Windows are what is left of them.
+// field means that the job has none. Args are any JSON. Made is in UTC. Windows are what is left of them.
 type Job struct {
 	ID           ID                `json:"id"`
 	Kind         string            `json:"kind"`
@@ -92,6 +92,8 @@ func (j *Job) check() *FieldError {
 		return &FieldError{Field: fmt.Sprintf("tags[%d]", long), Value: j.Tags[long], Limit: fmt.Sprintf("must be 1 to %d bytes", maxTag)}
 	case j.Unique != nil && (j.Unique.Key == "" || len(j.Unique.Key) > maxUnique):
 		return &FieldError{Field: "unique.key", Value: j.Unique.Key, Limit: fmt.Sprintf("must be 1 to %d bytes", maxUnique)}
+	case j.Made.Year() < 0 || j.Made.Year() > 9999:
+		return &FieldError{Field: "made", Value: j.Made, Limit: "must be in the years 0 to 9999 of UTC"}
 	case window < 0:
 		return &FieldError{Field: "start_within_s, finish_within_s", Value: time.Duration(window), Limit: "must not be negative"}
 	}
@@ -129,6 +131,10 @@ func decodeJobs(body []byte, l Limits) ([]Job, error) {
 				return nil, err
 			}
 		}
+		if len(b.Job.Headers) == 0 {
+			b.Job.Headers = nil
+		}
+		b.Made = b.Made.UTC()
 		jobs[i] = b.Job
 	}
 	return jobs, check(jobs)

@@ -53,10 +53,10 @@ func ParseSigner(line string) (Signer, error) {
 	case err != nil:
 		return nil, err
 	case kind == HMACSHA256:
-		return shared{&key}, nil
+		return newShared(key), nil
 	}
 	private := ed25519.NewKeyFromSeed(key[:])
-	return signer{&private}, nil
+	return signer(func(text []byte) []byte { return ed25519.Sign(private, text) }), nil
 }
 
 // ParseVerifier reads the line of an Ed25519Public or an HMACSHA256, as ParseSigner does.
@@ -66,9 +66,9 @@ func ParseVerifier(line string) (Verifier, error) {
 	case err != nil:
 		return nil, err
 	case kind == HMACSHA256:
-		return shared{&key}, nil
+		return newShared(key), nil
 	}
-	return verifier{key}, nil
+	return verifier(key), nil
 }
 
 func parseKey(line string, want ...KeyKind) (KeyKind, [32]byte, error) {
@@ -98,23 +98,24 @@ func readHex(into []byte, text string) bool {
 	return err == nil
 }
 
-// Keys that sign are behind pointers, so that nothing prints them.
-type (
-	signer   struct{ key *ed25519.PrivateKey }
-	verifier struct{ key [32]byte }
-	shared   struct{ key *[32]byte }
-)
+// signer is a function, so that nothing prints the key in it.
+type signer func(text []byte) []byte
 
-func (k signer) Sign(text []byte) []byte { return ed25519.Sign(*k.key, text) }
+func (f signer) Sign(text []byte) []byte { return f(text) }
 
-func (k verifier) Verify(text, signature []byte) bool {
-	return ed25519.Verify(k.key[:], text, signature)
-}
+type verifier [ed25519.PublicKeySize]byte
 
-func (k shared) Sign(text []byte) []byte {
-	h := hmac.New(sha256.New, k.key[:])
-	h.Write(text)
-	return h.Sum(nil)
+func (k verifier) Verify(text, signature []byte) bool { return ed25519.Verify(k[:], text, signature) }
+
+// shared is a key that both sides have.
+type shared struct{ signer }
+
+func newShared(key [32]byte) shared {
+	return shared{func(text []byte) []byte {
+		h := hmac.New(sha256.New, key[:])
+		h.Write(text)
+		return h.Sum(nil)
+	}}
 }
 
 func (k shared) Verify(text, signature []byte) bool { return hmac.Equal(k.Sign(text), signature) }
