@@ -191,25 +191,26 @@ func (s *taking) verdicts() ([]ratchet.Verdict, error) {
 	if len(s.Jobs) != size*len(s.Outcomes) {
 		return nil, wrong("s.jobs", len(s.Jobs), "must be %d bytes for each of %d outcomes", size, len(s.Outcomes))
 	}
-	reasons, err := []string(nil), error(nil)
+	var reasons []string
 	if len(s.Reasons) > 0 {
-		reasons, err = list[string]("s.reasons", s.Reasons, refused)
+		var err error
+		if reasons, err = list[string]("s.reasons", s.Reasons, refused); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil && len(reasons) != refused {
-		err = wrong("s.reasons", len(reasons), "must be %d, one for each r", refused)
+	if len(reasons) != refused {
+		return nil, wrong("s.reasons", len(reasons), "must be %d, one for each r", refused)
 	}
 	var all []ratchet.Verdict
 	for i, letter := range []byte(s.Outcomes) {
-		v := ratchet.Verdict{Job: ratchet.ID(s.Jobs[size*i : size*(i+1)]), Outcome: ratchet.Outcome(max(0, strings.IndexByte(outcomes, letter)))}
-		switch {
-		case err != nil:
-			return nil, err
-		case v.Outcome == 0:
+		v := ratchet.Verdict{Job: ratchet.ID(s.Jobs[size*i : size*(i+1)])}
+		switch v.Outcome = ratchet.Outcome(max(0, strings.IndexByte(outcomes, letter))); v.Outcome {
+		case 0:
 			return nil, wrong("s.outcomes", s.Outcomes[i:], "must begin with one of"+outcomes)
-		case v.Outcome == ratchet.Refused:
+		case ratchet.Refused:
 			v.Reason, reasons = cut(reasons[0], maxReason), reasons[1:]
 		}
 		all = append(all, v)
 	}
-	return all, err
+	return all, nil
 }

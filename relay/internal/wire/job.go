@@ -76,26 +76,26 @@ func check(jobs []Job) error {
 
 func (j *Job) check() *FieldError {
 	window := min(j.StartWithin, j.FinishWithin)
-	long := slices.IndexFunc(j.Tags, func(tag string) bool { return tag == "" || len(tag) > maxTag })
+	tag := slices.IndexFunc(j.Tags, func(tag string) bool { return tag == "" || len(tag) > maxTag })
 	switch {
 	case j.ID == ID{}:
-		return &FieldError{Field: "id", Value: 0, Limit: "must be there, and not zero"}
+		return wrong("id", 0, "must be there, and not zero")
 	case !isName(j.Kind):
-		return &FieldError{Field: "kind", Value: j.Kind, Limit: nameForm}
+		return wrong("kind", j.Kind, nameForm)
 	case len(j.Args) == 0:
-		return &FieldError{Field: "args", Value: "", Limit: "must be there"}
+		return wrong("args", "", "must be there")
 	case len(j.Group) > maxGroup:
-		return &FieldError{Field: "group", Value: j.Group, Limit: fmt.Sprintf("must be at most %d bytes", maxGroup)}
+		return wrong("group", j.Group, "must be at most %d bytes", maxGroup)
 	case len(j.Tags) > maxTags:
-		return &FieldError{Field: "tags", Value: len(j.Tags), Limit: fmt.Sprintf("must be at most %d", maxTags)}
-	case long >= 0:
-		return &FieldError{Field: fmt.Sprintf("tags[%d]", long), Value: j.Tags[long], Limit: fmt.Sprintf("must be 1 to %d bytes", maxTag)}
+		return wrong("tags", len(j.Tags), "must be at most %d", maxTags)
+	case tag >= 0:
+		return wrong(fmt.Sprintf("tags[%d]", tag), j.Tags[tag], "must be 1 to %d bytes", maxTag)
 	case j.Unique != nil && (j.Unique.Key == "" || len(j.Unique.Key) > maxUnique):
-		return &FieldError{Field: "unique.key", Value: j.Unique.Key, Limit: fmt.Sprintf("must be 1 to %d bytes", maxUnique)}
+		return wrong("unique.key", j.Unique.Key, "must be 1 to %d bytes", maxUnique)
 	case j.Made.Year() < 0 || j.Made.Year() > 9999:
-		return &FieldError{Field: "made", Value: j.Made, Limit: "must be in the years 0 to 9999 of UTC"}
+		return wrong("made", j.Made, "must be in the years 0 to 9999 of UTC")
 	case window < 0:
-		return &FieldError{Field: "start_within_s, finish_within_s", Value: time.Duration(window), Limit: "must not be negative"}
+		return wrong("start_within_s, finish_within_s", time.Duration(window), "must not be negative")
 	}
 	return nil
 }

@@ -179,7 +179,7 @@ func (e *FieldError) Error() string {
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-func wrong(field string, value any, limit string, args ...any) error {
+func wrong(field string, value any, limit string, args ...any) *FieldError {
 	return &FieldError{Field: field, Value: value, Limit: fmt.Sprintf(limit, args...)}
 }
 
