@@ -29,6 +29,7 @@ func FuzzRequest(f *testing.F) {
 		_, m := sign(f, h, jobs, p.device)
 		f.Add(m.Header.Get(wire.TextHeader), m.Header.Get(wire.SignatureHeader), m.Body)
 	}
+	f.Add("", "", []byte("[]"))
 	f.Add("", "", []byte(one+`1,"made":"9999-12-31T23:59:59-01:00","priority":1e2,"finish_within_s":0.5e3,"tags":[],"headers":{}}]`))
 	f.Fuzz(func(t *testing.T, text, signature string, body []byte) {
 		_, _ = wire.OpenRequest("POST", serverName, http.Header{wire.TextHeader: {text}, wire.SignatureHeader: {signature}}, p.keyOf, fuzzed)

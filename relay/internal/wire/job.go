@@ -115,7 +115,7 @@ func decodeJobs(body []byte, l Limits) ([]Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	jobs := make([]Job, len(read))
+	var jobs []Job
 	for i, b := range read {
 		field := fmt.Sprintf("jobs[%d].", i)
 		if len(b.Tags) > 0 {
@@ -135,7 +135,7 @@ func decodeJobs(body []byte, l Limits) ([]Job, error) {
 			b.Job.Headers = nil
 		}
 		b.Made = b.Made.UTC()
-		jobs[i] = b.Job
+		jobs = append(jobs, b.Job)
 	}
 	return jobs, check(jobs)
 }
