@@ -91,6 +91,7 @@ func TestHouse_directions(t *testing.T) {
 		// pure
 		"storage/internal/rules": {"storage"},
 		"relay/internal/ratchet": {},
+		"relay/internal/wire":    {"internal/seconds", "relay/internal/ratchet"},
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage", "storage/sqlite"},
