@@ -282,7 +282,7 @@ type sought struct {
 func soughtBy(in *errand.JobFilter, l *look, page *errand.JobPage, v url.Values) (s sought) {
 	before := func(name string) int {
 		n, _ := strconv.Atoi(v.Get(name)) // else zero
-		return min(max(n, 0), 1<<40)
+		return min(max(n, 0), 1<<30)
 	}
 	looked := before("looked")
 	s.Looked, s.Found, s.Over = looked+page.Looked, before("found")+len(page.Jobs), page.Next == ""

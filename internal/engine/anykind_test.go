@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,12 +98,13 @@ func TestAnyKind_OutageOfOne(t *testing.T) {
 func TestAnyKind_HoldInACall(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Concurrency, r.cfg.Store = 1, slowAnswers{r.store}
-		held, calls, late := false, 0, 0
+		var held atomic.Bool
+		var calls, late atomic.Int64
 		b := engine.Batch{Max: 2, Run: func(_ context.Context, items []engine.Item) {
-			calls++
+			calls.Add(1)
 			for _, i := range items {
-				if held && i.Job.Kind == "b" {
-					late++
+				if held.Load() && i.Job.Kind == "b" {
+					late.Add(1)
 				}
 			}
 			time.Sleep(time.Millisecond)
@@ -114,14 +116,14 @@ func TestAnyKind_HoldInACall(t *testing.T) {
 		}
 		r.add(jobs...)
 		r.start()
-		for calls < 150 || r.count(storage.Running) < 10 { // the first leases were few
+		for calls.Load() < 150 || r.count(storage.Running) < 10 { // the first leases were few
 			pass(time.Millisecond)
 		}
 		r.hold(storage.Hold{Lane: storage.Lane{Queue: "q", Kind: "b"}, Reason: "night"})
-		held = true
+		held.Store(true)
 		pass(time.Hour)
-		if n := r.count(storage.Ready); late > 0 || n < 200 || r.count(storage.Running) > 0 {
-			t.Errorf("%d jobs ran though they are held, and %d of 1000 wait", late, n)
+		if n := r.count(storage.Ready); late.Load() > 0 || n < 200 || r.count(storage.Running) > 0 {
+			t.Errorf("%d jobs ran though they are held, and %d of 1000 wait", late.Load(), n)
 		}
 	})
 }
