@@ -240,7 +240,7 @@ func jobs(x *request) (*content, error) {
 	d.Queues, d.Kinds, d.Tags = l.names(f.Queue, page.Jobs)
 	holds := l.holds()
 	for i := range page.Jobs {
-		d.Rows = append(d.Rows, jobRow{withArgs{page.Jobs[i], rows[i].Args}, l.waitsFor(&page.Jobs[i], holds)})
+		d.Rows = append(d.Rows, jobRow{withArgs{JobInfo: page.Jobs[i], Args: rows[i].Args}, l.waitsFor(&page.Jobs[i], holds)})
 	}
 	for _, name := range []string{"after", "format", "looked", "found"} {
 		v.Del(name)
@@ -300,9 +300,14 @@ func (s *sought) Far() string {
 	case s.Over:
 		return "All " + n + " that could match were looked at."
 	case s.About > int64(s.Looked):
-		return count(s.Looked) + " of about " + plural(s.About, "job") + " were looked at so far."
+		n = count(s.Looked) + " of about " + plural(s.About, "job")
+		fallthrough
 	default:
-		return n + " were looked at so far."
+		found := "none matches yet"
+		if s.Found > 0 {
+			found = count(s.Found) + " found, and there may be more"
+		}
+		return "Looked at " + n + " so far: " + found + "."
 	}
 }
 
@@ -340,7 +345,8 @@ func (x *request) matching(f jobsFilter, in errand.JobFilter, after string) (err
 // withArgs is a job, and the beginning of its args as the role may see them.
 type withArgs struct {
 	errand.JobInfo
-	Args string
+	Args   string
+	Behind *jobsBehind // what waits behind it, if a search has found it with its group
 }
 
 const (
@@ -352,7 +358,7 @@ const (
 func (x *request) withArgs(all []errand.JobInfo) []withArgs {
 	out := make([]withArgs, len(all))
 	for i := range all {
-		out[i] = withArgs{all[i], x.brief(&all[i])}
+		out[i] = withArgs{JobInfo: all[i], Args: x.brief(&all[i])}
 	}
 	return out
 }
