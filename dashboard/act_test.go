@@ -205,7 +205,7 @@ func TestAct(t *testing.T) {
 		afterwards func(*testing.T, *errand.Queue) string
 	}{
 		"redrive one": {form: forID("redrive", errand.Dead), ask: "letter in default, dead)?", told: "The job was made ready again.", do: "redrive", job: true, n: 1},
-		"run one":     {form: forID("run", errand.Scheduled), ask: "whatever holds its queue", told: "The job is next", do: "run", job: true, n: 1},
+		"run one":     {form: forID("run", errand.Scheduled), ask: "whatever holds its queue", told: "The job was put first", do: "run", job: true, n: 1},
 		"cancel one":  {form: forID("cancel", errand.Scheduled), ask: "scheduled)?", told: "The job was cancelled.", do: "cancel", job: true, n: 1},
 		"delete one":  {form: forID("delete", errand.Done), ask: "done)?", told: "The job was deleted.", do: "delete", job: true, n: 1},
 		"redrive all": {form: form("do", "redrive", "state", "dead", "rate", "10"), ask: "1 dead job?", told: "A bulk job was started for 1 dead job, at most 10 a second.", do: "redrive", bulk: true, n: 1, afterwards: func(t *testing.T, q *errand.Queue) string {

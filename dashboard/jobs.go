@@ -240,7 +240,7 @@ func jobs(x *request) (*content, error) {
 	d.Queues, d.Kinds, d.Tags = l.names(f.Queue, page.Jobs)
 	holds := l.holds()
 	for i := range page.Jobs {
-		d.Rows = append(d.Rows, jobRow{withArgs{JobInfo: page.Jobs[i], Args: rows[i].Args}, l.waitsFor(&page.Jobs[i], holds)})
+		d.Rows = append(d.Rows, jobRow{withArgs{page.Jobs[i], rows[i].Args}, l.waitsFor(&page.Jobs[i], holds)})
 	}
 	for _, name := range []string{"after", "format", "looked", "found"} {
 		v.Del(name)
@@ -345,8 +345,7 @@ func (x *request) matching(f jobsFilter, in errand.JobFilter, after string) (err
 // withArgs is a job, and the beginning of its args as the role may see them.
 type withArgs struct {
 	errand.JobInfo
-	Args   string
-	Behind *jobsBehind // what waits behind it, if a search has found it with its group
+	Args string
 }
 
 const (
@@ -358,7 +357,7 @@ const (
 func (x *request) withArgs(all []errand.JobInfo) []withArgs {
 	out := make([]withArgs, len(all))
 	for i := range all {
-		out[i] = withArgs{JobInfo: all[i], Args: x.brief(&all[i])}
+		out[i] = withArgs{all[i], x.brief(&all[i])}
 	}
 	return out
 }

@@ -32,8 +32,8 @@ type searchData struct {
 	Rows []withArgs // the jobs of Hits
 	Dead bool       // of groups they are the dead ones
 	jobs []errand.ID
-	// behind are the jobs of groups that wait behind dead ones, by these.
-	behind map[errand.ID]*jobsBehind
+	// Behind are the jobs of groups that wait behind dead ones, by these.
+	Behind map[errand.ID]*jobsBehind
 	// Arg is the condition on args that the text is, empty if it is none or who asks may see no args.
 	Arg  string
 	Jobs *sought      // how far jobs with it were looked for; nil: not at all, as a name has the text
@@ -69,9 +69,6 @@ func search(x *request) (*content, error) {
 			return nil, err
 		}
 		d.Rows = x.withArgs(page.Jobs)
-		for i := range d.Rows {
-			d.Rows[i].Behind = d.behind[d.Rows[i].ID]
-		}
 	}
 	c := &content{title: "Search", data: d}
 	out := map[string]any{"hits": append([]hit{}, d.Hits...), "more": d.More}
@@ -250,7 +247,7 @@ func findGroups(x *request, d *searchData) error {
 		return err
 	}
 	seen := map[[2]string]bool{} // groups, as queue and name
-	d.behind = map[errand.ID]*jobsBehind{}
+	d.Behind = map[errand.ID]*jobsBehind{}
 	find := func(queue, group string, head errand.ID, waits bool) error {
 		if seen[[2]string{queue, group}] || len(seen) == 2*mostHits {
 			return nil
@@ -267,10 +264,10 @@ func findGroups(x *request, d *searchData) error {
 		for i := range dead.Jobs {
 			d.addJob(&dead.Jobs[i])
 		}
-		if err == nil && !head.IsZero() {
+		if err == nil && slices.Contains(d.jobs, head) { // it is dead, and shown
 			b := &jobsBehind{}
 			if b.Jobs, b.More, err = waitBehind(x.Context(), x.b.q, queue, group, head, countLook); len(b.Jobs) > 0 {
-				d.behind[head] = b
+				d.Behind[head] = b
 			}
 		}
 		return err
