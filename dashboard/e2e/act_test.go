@@ -120,7 +120,7 @@ func TestActions(t *testing.T) {
 		{"hold", operator, "lanes", nil, button("Hold default order"), "order in default", "Hold order in default", "Held", held(errand.Lane{Queue: "default", Kind: "order"}, true)},
 		{"release", operator, "", nil, button("Release default order"), "order in default", "Release", "eleased", held(errand.Lane{Queue: "default", Kind: "order"}, false)},
 		{"redrive one", operator, job("dead"), nil, button("Redrive"), s.jobs["dead"].String(), "Redrive the job", "The job was made ready again.", attempts("dead", 2)},
-		{"run now", operator, job("failed"), nil, button("Run now"), s.jobs["failed"].String(), "Run the job now", "The job is next", attempts("failed", 2)},
+		{"run now", operator, job("failed"), nil, button("Run now"), s.jobs["failed"].String(), "Run the job now", "The job was put first", attempts("failed", 2)},
 		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), s.jobs["scheduled"].String(), "Cancel the job", "The job was cancelled.", func() { s.state("scheduled", errand.Cancelled) }},
 		{"skip the head", operator, "groups", nil, button("Skip it: 1 goes on"), "the head of group", "Skip the job", "goes on without", func() { s.state("blocked", errand.Done) }},
 		{"pause a schedule", operator, "schedule?name=night", nil, button("Pause"), "night", "Pause the schedule", "is paused", paused(true)},
