@@ -36,7 +36,7 @@ func TestAct_more(t *testing.T) {
 	if _, err := q.Cancel(t.Context(), ids[0]); err != nil {
 		t.Fatal(err)
 	}
-	confirm(t, h, f, "It has begun: 11 jobs in queue default.")
+	confirm(t, h, f, "A bulk job was started for 11 jobs in queue default.")
 }
 
 // The jobs of a group are asked about and taken, and no others.
@@ -55,7 +55,7 @@ func TestAct_group(t *testing.T) {
 		t.Errorf("%d samples: %s", n, a.text)
 	}
 	f := asks(t, h, url.Values{"do": {"cancel"}, "queue": {"default"}, "group": {"ann"}}, "2 jobs in queue default, of group ann?")
-	confirm(t, h, f, "It has begun: 2 jobs in queue default, of group ann.")
+	confirm(t, h, f, "A bulk job was started for 2 jobs in queue default, of group ann.")
 	bulks, err := q.Bulks(t.Context())
 	if err != nil || len(bulks) != 1 {
 		t.Fatal(bulks, err)
@@ -102,7 +102,7 @@ func TestAct_others(t *testing.T) {
 	cancel(ids[2])
 	f = asks(t, h, f, "What has changed meanwhile", ids[0].String(), ids[2].String())
 	gone(ids[1])
-	confirm(t, h, f, "It has begun: 1 cancelled job.")
+	confirm(t, h, f, "A bulk job was started for 1 cancelled job.")
 	cancel(ids[3:]...)
 	f = asks(t, h, all, "Delete 10 cancelled jobs?")
 	for range 5 {
@@ -110,7 +110,7 @@ func TestAct_others(t *testing.T) {
 	}
 	f = asks(t, h, f, "You were asked about 10. More match now", "Delete 15 cancelled jobs?")
 	gone(ids[2:8]...)
-	confirm(t, h, f, "It has begun: 9 cancelled jobs.")
+	confirm(t, h, f, "A bulk job was started for 9 cancelled jobs.")
 }
 
 // A job that has ended after it was asked whether such jobs are to be deleted stays.
@@ -135,7 +135,7 @@ func TestAct_endedLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := add12()
-		confirm(t, h, f, "It has begun: 12 ")
+		confirm(t, h, f, "A bulk job was started for 12 ")
 		bulks, err := q.Bulks(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -186,7 +186,7 @@ func TestAct_looked(t *testing.T) {
 	f = asks(t, h, f, "You were asked about 100. More match now", "Cancel all jobs with the tag odd?", "There are at least 250; the others were not counted. All that match will be taken.", ">Cancel them<")
 	asks(t, h, url.Values{"do": {"cancel"}, "tag": {"odd"}, "queue": {"none"}, "state": {"ready"}}, "Cancel all ready jobs in queue none, with the tag odd?", "How many there are is not known: none was among the jobs looked at first.")
 	asks(t, h, url.Values{"do": {"cancel"}}, "Cancel 2,010 jobs of all queues?")
-	confirm(t, h, f, "It has begun: all jobs with the tag odd")
+	confirm(t, h, f, "A bulk job was started for all jobs with the tag odd")
 }
 
 func (s slow) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
@@ -232,7 +232,7 @@ func TestAct_marked(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := asks(t, h, form, "2 jobs that you have marked?", "1 marked job cannot be cancelled, and will be left as it is.")
-	confirm(t, h, f, "It has begun: 2 jobs that you have marked.")
+	confirm(t, h, f, "A bulk job was started for 2 jobs that you have marked.")
 	for _, s := range form["id"][1:] {
 		if id, err = errand.ParseID(s); err != nil {
 			t.Fatal(err)

@@ -36,7 +36,7 @@ func TestAct_no(t *testing.T) {
 		again := formOf(a.text)
 		again.Set("rate", "fast")
 		for _, text := range []string{a.text, send(h, again, func(r *http.Request) { r.Header.Set("Referer", "https://ops.example/errand/act") }).text} {
-			if !strings.Contains(html.UnescapeString(text), `<a href="./`+want+`" class="button safe" autofocus>Leave it dead</a>`) {
+			if !strings.Contains(html.UnescapeString(text), `<a href="./`+want+`" class="button safe" data-focus>Leave it dead</a>`) {
 				t.Errorf("from %q: without %q: %s", from, want, text)
 			}
 		}

@@ -204,11 +204,11 @@ func TestAct(t *testing.T) {
 		n          int64
 		afterwards func(*testing.T, *errand.Queue) string
 	}{
-		"redrive one": {form: forID("redrive", errand.Dead), ask: "letter in default, dead)?", told: "The job is ready again.", do: "redrive", job: true, n: 1},
-		"run one":     {form: forID("run", errand.Scheduled), ask: "whatever holds its queue", told: "The job is next", do: "run", job: true, n: 1},
-		"cancel one":  {form: forID("cancel", errand.Scheduled), ask: "scheduled)?", told: "The job is cancelled.", do: "cancel", job: true, n: 1},
-		"delete one":  {form: forID("delete", errand.Done), ask: "done)?", told: "The job is deleted.", do: "delete", job: true, n: 1},
-		"redrive all": {form: form("do", "redrive", "state", "dead", "rate", "10"), ask: "1 dead job?", told: "It has begun: 1 dead job, at most 10 a second.", do: "redrive", bulk: true, n: 1, afterwards: func(t *testing.T, q *errand.Queue) string {
+		"redrive one": {form: forID("redrive", errand.Dead), ask: "letter in default, dead)?", told: "The job was made ready again.", do: "redrive", job: true, n: 1},
+		"run one":     {form: forID("run", errand.Scheduled), ask: "whatever holds its queue", told: "The job was put first", do: "run", job: true, n: 1},
+		"cancel one":  {form: forID("cancel", errand.Scheduled), ask: "scheduled)?", told: "The job was cancelled.", do: "cancel", job: true, n: 1},
+		"delete one":  {form: forID("delete", errand.Done), ask: "done)?", told: "The job was deleted.", do: "delete", job: true, n: 1},
+		"redrive all": {form: form("do", "redrive", "state", "dead", "rate", "10"), ask: "1 dead job?", told: "A bulk job was started for 1 dead job, at most 10 a second.", do: "redrive", bulk: true, n: 1, afterwards: func(t *testing.T, q *errand.Queue) string {
 			t.Helper()
 			all, err := q.Bulks(t.Context())
 			if err != nil || len(all) != 1 || all[0].By != "ann" || all[0].Rate != 10 {
@@ -216,14 +216,14 @@ func TestAct(t *testing.T) {
 			}
 			return ""
 		}},
-		"run all":    {form: form("do", "run", "state", "scheduled"), ask: "Run 1 scheduled job now?", told: "It has begun", do: "run", bulk: true, n: 1},
-		"cancel all": {form: form("do", "cancel"), ask: "4 jobs of all queues?", told: "It has begun: 4 jobs of all queues. No worker runs", do: "cancel", bulk: true, n: 4},
-		"delete all": {form: form("do", "delete", "kind", "letter"), ask: "2 jobs of kind letter?", told: "It has begun", do: "delete", bulk: true, n: 2},
-		"change all": {form: form("do", "change", "form", "1", "of-state", "scheduled", "priority", "7"), ask: "1 scheduled job: priority 7?", told: "It has begun", do: "change", bulk: true, n: 1},
+		"run all":    {form: form("do", "run", "state", "scheduled"), ask: "Run 1 scheduled job now?", told: "A bulk job was started", do: "run", bulk: true, n: 1},
+		"cancel all": {form: form("do", "cancel"), ask: "4 jobs of all queues?", told: "A bulk job was started for 4 jobs of all queues. No worker ran", do: "cancel", bulk: true, n: 4},
+		"delete all": {form: form("do", "delete", "kind", "letter"), ask: "2 jobs of kind letter?", told: "A bulk job was started", do: "delete", bulk: true, n: 2},
+		"change all": {form: form("do", "change", "form", "1", "of-state", "scheduled", "priority", "7"), ask: "1 scheduled job: priority 7?", told: "A bulk job was started", do: "change", bulk: true, n: 1},
 		"change one": {form: func(t *testing.T, q *errand.Queue) url.Values {
 			t.Helper()
 			return url.Values{"do": {"change"}, "form": {"1"}, "of-id": {one(t, q, errand.Scheduled).String()}, "priority": {"7"}}
-		}, ask: "scheduled): priority 7?", told: "The job is changed: priority 7.", do: "change", job: true, n: 1},
+		}, ask: "scheduled): priority 7?", told: "The job was changed: priority 7.", do: "change", job: true, n: 1},
 		"enqueue": {form: form("do", "enqueue", "kind", "letter", "args", `{"to":"you"}`), ask: "a job of kind letter in queue default?", told: "is enqueued.", do: "enqueue", job: true, n: 1},
 		"hold": {form: form("do", "hold", "queue", "mail"), ask: "Hold mail?", told: "Held: mail, for the reason held.", do: "hold", afterwards: func(t *testing.T, q *errand.Queue) string {
 			t.Helper()
@@ -247,7 +247,7 @@ func TestAct(t *testing.T) {
 				t.Fatal(err)
 			}
 			return url.Values{"do": {"stop"}, "id": {b.ID.String()}}
-		}, ask: "(redrive, 0 jobs changed so far)?", told: "The job is cancelled.", do: "stop", job: true},
+		}, ask: "(redrive, 0 jobs changed so far)?", told: "The job was cancelled.", do: "stop", job: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := open(t)
@@ -299,7 +299,7 @@ func TestAct_once(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if status, text := get(h, "/x/"+to[0]); status != 200 || !strings.Contains(text, "It has begun: 1 dead job.") {
+		if status, text := get(h, "/x/"+to[0]); status != 200 || !strings.Contains(text, "A bulk job was started for 1 dead job.") {
 			t.Errorf("%d %s", status, text)
 		}
 	}
@@ -368,7 +368,7 @@ func TestAct_changed(t *testing.T) {
 	}
 	change(errand.JobChange{Delay: 0, DueAt: time.Now().Add(-time.Hour)})
 	f = asks(t, h, f, "What has changed meanwhile", ">due<", ">scheduled<", ">ready<")
-	confirm(t, h, f, "The job is cancelled.")
+	confirm(t, h, f, "The job was cancelled.")
 
 	redrive := asks(t, h, url.Values{"do": {"redrive"}, "id": {dead.String()}})
 	if _, err := q.Delete(t.Context(), errand.JobFilter{IDs: []errand.ID{dead}}); err != nil {
@@ -418,7 +418,7 @@ func TestAct_diedLater(t *testing.T) {
 	}
 	late := add(t, q, letter{}, nil)
 	die(t, q, "")
-	confirm(t, h, f, "It has begun: 11 dead jobs")
+	confirm(t, h, f, "A bulk job was started for 11 dead jobs")
 	bulks, err := q.Bulks(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -68,9 +68,9 @@ func TestDone_role(t *testing.T) {
 	}})
 	a := send(h, asks(t, h, url.Values{"do": {"cancel"}, "queue": {"default"}, "rate": {"1"}}))
 	_, text := get(h, "/x/"+a.to)
-	has(t, "an operator", text, true, "It has begun", "Stop it")
+	has(t, "an operator", text, true, "A bulk job was started", "Stop it")
 	role = dashboard.Viewer
 	_, text = get(h, "/x/"+a.to)
-	has(t, "a viewer", text, true, "It has begun")
+	has(t, "a viewer", text, true, "A bulk job was started")
 	has(t, "a viewer", text, false, "Stop it")
 }

@@ -266,7 +266,7 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 			with.Queue = ""
 			err := redrive(ctx, q, p.job, &errand.RedriveOptions{Queue: c.Queue, Change: &with}, out)
 			if err == nil {
-				out.Told = "The job is changed: " + text + ". " + out.Told
+				out.Told = "The job was changed: " + text + ". " + out.Told
 			}
 			return err
 		}
@@ -279,7 +279,7 @@ func changeJobs(x *request, f url.Values) (*plan, error) {
 		case len(r.NotFound) > 0:
 			return movedOn(ctx, q, p.job)
 		}
-		out.Told = "The job is changed: " + text + "."
+		out.Told = "The job was changed: " + text + "."
 		return nil
 	}
 	p.again = again

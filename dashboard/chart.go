@@ -196,6 +196,8 @@ func (l *look) gauge(s span, well bool) figure {
 	f := figure{Title: "Oldest due", Value: "none", Of: of}
 	if of != nil {
 		f.Time = of.OldestDue
+	} else if l.sums().Held > 0 {
+		f.Value = "all held"
 	}
 	if well {
 		class = "ready"

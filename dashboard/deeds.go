@@ -22,6 +22,7 @@ type jobVerb struct {
 	past  string         // redriven
 	note  string         // about a job that is named alone
 	notes string         // about several
+	runs  string         // about those that run
 	do    func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error
 }
 
@@ -56,7 +57,7 @@ func redrive(ctx context.Context, q *errand.Queue, id errand.ID, o *errand.Redri
 	case r.Redriven == 0:
 		return movedOn(ctx, q, id)
 	}
-	out.Told = "The job is ready again."
+	out.Told = "The job was made ready again."
 	return nil
 }
 
@@ -78,7 +79,7 @@ var runVerb = jobVerb{
 		case err == nil && len(r.NotFound) > 0:
 			return movedOn(ctx, q, id)
 		case err == nil:
-			out.Told = "The job is next, as soon as a worker of its queue and kind has a free place."
+			out.Told = "The job was put first: it runs as soon as a worker of its queue and kind has a free place."
 		}
 		return err
 	},
@@ -86,16 +87,16 @@ var runVerb = jobVerb{
 
 var cancelVerb = jobVerb{
 	bulk: errand.BulkCancel, past: "cancelled",
-	notes: "Those that wait never run. Those that run are asked to stop.",
+	notes: "Those that wait never run.", runs: "Those that run are asked to stop.",
 	do: func(ctx context.Context, q *errand.Queue, id errand.ID, out *outcome) error {
 		state, err := q.Cancel(ctx, id)
 		switch {
 		case err != nil:
 			return err
 		case state == errand.Running:
-			out.Told = "The job runs, and is asked to stop."
+			out.Told = "The job ran, and was asked to stop."
 		case state == errand.Cancelled:
-			out.Told = "The job is cancelled."
+			out.Told = "The job was cancelled."
 		default:
 			return declined("It had ended before: it is %s.", state)
 		}
@@ -113,7 +114,7 @@ var deleteVerb = jobVerb{
 			err = errand.ErrNotFound
 		}
 		if err == nil {
-			out.Told, out.At = "The job is deleted.", "jobs"
+			out.Told, out.At = "The job was deleted.", "jobs"
 		}
 		return err
 	},
@@ -164,12 +165,17 @@ func (d *jobsData) ForAll(r Role) (all []button) {
 		if r < v.role || len(d.Fields) == 0 && v.bulk != errand.BulkRedrive {
 			continue
 		}
-		all = d.offer(all, v.do, v.whose, states)
-		if waits := slices.DeleteFunc(slices.Clone(states), func(s errand.State) bool { return s == errand.Running }); v.bulk == errand.BulkCancel && len(waits) < len(states) {
+		if waits := waiters(states); v.bulk == errand.BulkCancel && len(waits) < len(states) {
 			all = d.offer(all, v.do, "that wait", waits)
 		}
+		all = d.offer(all, v.do, v.whose, states)
 	}
 	return all
+}
+
+// waiters returns those of the states in which a job can be cancelled that are not of one that runs.
+func waiters(states []errand.State) []errand.State {
+	return slices.DeleteFunc(slices.Clone(states), func(s errand.State) bool { return s == errand.Running })
 }
 
 // offer adds the button of a deed on all jobs that match and are in one of the states, if there are any.
@@ -332,7 +338,11 @@ func onJobs(v *jobVerb) func(*request, url.Values) (*plan, error) {
 		if err != nil || p.idle != "" {
 			return p, err
 		}
-		p.note = strings.TrimSpace(v.notes + " " + p.note)
+		notes := v.notes
+		if len(in.States) == 0 || slices.Contains(in.States, errand.Running) {
+			notes += " " + v.runs
+		}
+		p.note = strings.TrimSpace(notes + " " + p.note)
 		if in.Cause != 0 {
 			c, err := x.causeOf(&in)
 			if err != nil {
@@ -511,12 +521,12 @@ func (x *request) planMany(f url.Values, b errand.Bulk, of which, past string) (
 		if err != nil {
 			return err
 		}
-		out.Told, out.At, out.bulk = "It has begun: "+p.text, "bulk?id="+info.ID.String(), info.ID
+		out.Told, out.At, out.bulk = "A bulk job was started for "+p.text, "bulk?id="+info.ID.String(), info.ID
 		if b.Rate > 0 {
 			out.Told += ", at most " + count(b.Rate) + " a second"
 		}
 		if out.Told += "."; info.Unserved {
-			out.Told += " No worker runs that could do it: it waits for one. The command errand bulk watch --serve does it too."
+			out.Told += " No worker ran that could do it, so it waited for one. The command errand bulk watch --serve does it too."
 		}
 		return nil
 	}

@@ -28,7 +28,7 @@ func TestDone_page(t *testing.T) {
 	told := func(at string, want bool) string {
 		t.Helper()
 		status, text := get(h, "/x/"+at)
-		if status != 200 || strings.Contains(text, "The job is cancelled.") != want || strings.Contains(text, "done=") {
+		if status != 200 || strings.Contains(text, "The job was cancelled.") != want || strings.Contains(text, "done=") {
 			t.Errorf("%s: %d, what was done: %v, want it: %s", at, status, want, text)
 		}
 		_, main, _ := strings.Cut(text, "<main")
@@ -44,7 +44,7 @@ func TestDone_page(t *testing.T) {
 	told(a.to, false)
 	name = "ann"
 	at := send(h, asks(t, h, url.Values{"do": {"delete"}, "id": {id.String()}})).to
-	if _, text := get(h, "/x/"+at); !strings.HasPrefix(at, "jobs?done=") || !strings.Contains(text, "The job is deleted.") || strings.Contains(text, "Back to:") {
+	if _, text := get(h, "/x/"+at); !strings.HasPrefix(at, "jobs?done=") || !strings.Contains(text, "The job was deleted.") || strings.Contains(text, "Back to:") {
 		t.Errorf("%s: %s", at, text)
 	}
 	if status, text := get(h, "/x/jobs?other=1&done=1"); status != 400 || !strings.Contains(text, "takes no parameter") {
@@ -87,7 +87,7 @@ func TestChange_words(t *testing.T) {
 	has(t, "the question", plain(main), true, "You were asked too long ago", ": new args, and redrive it?", "It becomes ready again", "What is not named above stays. Its history keeps the args that it has now.", "If it succeeds, 2 others of its group “g” go on.")
 	asks(t, h, url.Values{"do": {"redrive"}, "id": {id.String()}}, "Its args, attempts and history stay. If it succeeds, 2 others of its group “g” go on.")
 	asks(t, h, url.Values{"do": {"skip"}, "queue": {"default"}, "group": {"g"}}, "It stays dead. 2 others of the group go on without it.")
-	text = confirm(t, h, f, "The job is changed: new args. The job is ready again.")
+	text = confirm(t, h, f, "The job was changed: new args. The job was made ready again.")
 	_, top, _ := strings.Cut(text, `class="told"`)
 	if top, _, _ = strings.Cut(top, "</section>"); strings.Contains(top, "dead") {
 		t.Errorf("what was done says that the job is dead: %s", top)
@@ -107,8 +107,9 @@ func TestBulk_cancel(t *testing.T) {
 		add(t, q, mail{"a"}, o)
 	}
 	f := asks(t, h, url.Values{"do": {"cancel"}, "tag": {"t5"}, "state": {"scheduled", "ready", "blocked", "running"}},
-		"<h1>Cancel 7 jobs with the tag t5?</h1>", "By state: 4 scheduled, 3 ready, none running.")
-	text := plain(confirm(t, h, f, "It has begun: 7 jobs with the tag t5."))
+		"<h1>Cancel 7 jobs with the tag t5?</h1>", "Those that run are asked to stop. By state: 4 scheduled, 3 ready, none running.")
+	has(t, "the question about those that wait", send(h, url.Values{"do": {"cancel"}, "tag": {"t5"}, "state": {"scheduled", "ready", "blocked"}}).text, false, "are asked to stop")
+	text := plain(confirm(t, h, f, "A bulk job was started for 7 jobs with the tag t5."))
 	has(t, "the bulk job", text, true, "Takes scheduled or ready or blocked or running jobs with the tag t5", "Begun by somebody with the role operator")
 	bulks, err := q.Bulks(t.Context())
 	if err != nil || len(bulks) != 1 {

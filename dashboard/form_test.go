@@ -121,7 +121,7 @@ func TestChange(t *testing.T) {
 	f = page(t, operator, path)
 	f.Set("priority", "9")
 	f.Set("policy", `{"healthyRetryPolicy":{"numRetries":3}}`)
-	confirm(t, operator, f, "The job is changed: priority 9, new policy.")
+	confirm(t, operator, f, "The job was changed: priority 9, new policy.")
 	info, err := q.Job(t.Context(), id)
 	if err != nil || info.Priority != 9 || info.Policy == nil || string(info.Args) != `{"to":"scheduled","password":"hunter2"}` || len(info.History) > 0 {
 		t.Errorf("%+v, %v", info, err)
@@ -138,7 +138,7 @@ func TestChange(t *testing.T) {
 	}
 	f.Set("queue", "other")
 	ask := asks(t, h, f, "What has changed meanwhile", `"to": "elsewhere"`, ">9<", ">4<", ": queue other?")
-	confirm(t, h, ask, "The job is changed: queue other.")
+	confirm(t, h, ask, "The job was changed: queue other.")
 	if info, err = q.Job(t.Context(), id); err != nil || info.Priority != 4 || string(info.Args) != `{"to":"elsewhere","password":"x"}` || info.Queue != "other" {
 		t.Errorf("%+v, %v", info, err)
 	}
@@ -146,7 +146,7 @@ func TestChange(t *testing.T) {
 	f = page(t, h, path)
 	f.Set("args", strings.ReplaceAll(f.Get("args"), "elsewhere", "home"))
 	f.Set("delay", "0s")
-	confirm(t, h, f, "The job is changed: due in 0s, new args.")
+	confirm(t, h, f, "The job was changed: due in 0s, new args.")
 	if info, err = q.Job(t.Context(), id); err != nil || string(info.Args) != `{"to":"home","password":"x"}` || info.State != errand.Ready || len(info.History) != 2 {
 		t.Errorf("%+v, %v", info, err)
 	}
@@ -192,7 +192,7 @@ func TestChange_many(t *testing.T) {
 	f.Set("queue", "new")
 	f.Set("policy", "{}")
 	ask := asks(t, h, f, "2 jobs in queue default: queue new, new policy?", "New policy")
-	confirm(t, h, ask, "It has begun: 2 jobs in queue default: queue new, new policy, at most 50 a second.")
+	confirm(t, h, ask, "A bulk job was started for 2 jobs in queue default: queue new, new policy, at most 50 a second.")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet, Queues: []string{"errand.bulk"}})
@@ -231,7 +231,7 @@ func TestChange_args(t *testing.T) {
 	}
 	f = page(t, h, "/x/change?id="+id.String())
 	f.Set("args", strings.ReplaceAll(f.Get("args"), "1.0e+400", "2.0e+400"))
-	confirm(t, h, f, "The job is changed: new args.")
+	confirm(t, h, f, "The job was changed: new args.")
 	info, err := q.Job(t.Context(), id)
 	if want := strings.ReplaceAll(string(before.Args), "1.0e+400", "2.0e+400"); err != nil || string(info.Args) != want {
 		t.Errorf("%s, want %s, %v", info.Args, want, err)
@@ -268,7 +268,7 @@ func TestChange_redrive(t *testing.T) {
 	if _, err := q.Cancel(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	confirm(t, h, change("8"), "The job is changed: priority 8. The job is ready again.")
+	confirm(t, h, change("8"), "The job was changed: priority 8. The job was made ready again.")
 	if info, err := q.Job(t.Context(), id); err != nil || info.State != errand.Ready || info.Priority != 8 {
 		t.Fatalf("%+v, %v", info, err)
 	}
@@ -310,15 +310,42 @@ func TestChange_once(t *testing.T) {
 	}
 }
 
+// A tag and a group that are found have the buttons of what can be done to those of their jobs that wait or are
+// dead, for those who may.
+func TestSearch_deeds(t *testing.T) {
+	q := open(t)
+	add(t, q, letter{"home", "hunter2"}, &errand.JobOptions{Tags: []string{"t7"}, Delay: time.Hour})
+	add(t, q, letter{"home", "hunter2"}, &errand.JobOptions{Tags: []string{"t8"}, Delay: time.Hour})
+	if _, err := q.Cancel(t.Context(), add(t, q, letter{"home", "hunter2"}, &errand.JobOptions{Tags: []string{"t9"}, Delay: time.Hour})); err != nil {
+		t.Fatal(err)
+	}
+	add(t, q, letter{"home", "hunter2"}, &errand.JobOptions{Group: "g7"})
+	die(t, q, "g7")
+	add(t, q, letter{"home", "hunter2"}, &errand.JobOptions{Group: "g7"})
+	for text, want := range map[string][2]bool{"t7": {true, false}, "t9": {false, false}, "g7": {true, true}} {
+		for _, role := range []dashboard.Role{dashboard.Viewer, dashboard.Operator} {
+			_, page := get(as(q, role), "/search?q="+text)
+			has(t, text, page, true, ">All jobs of "+text+"</a>")
+			has(t, text, page, want[0] && role == dashboard.Operator, ">Cancel all jobs that wait</button>")
+			has(t, text, page, want[1] && role == dashboard.Operator, ">Redrive all dead jobs</button>")
+		}
+	}
+	h := admin(q)
+	f := asks(t, h, url.Values{"do": {"cancel"}, "tag": {"t7"}, "queue": {""}, "group": {""}, "state": {"scheduled", "ready", "blocked"}}, "Cancel 1 ", "Those that wait never run.")
+	confirm(t, h, f, "A bulk job was started for 1 ")
+}
+
 // The search for a group shows its dead jobs, also if nothing waits behind them, and to each role of
 // their args what it may see. The way back leads there.
 func TestSearch_group(t *testing.T) {
 	q := open(t)
 	add(t, q, letter{"home", "hunter2"}, &errand.JobOptions{Group: "tenant-42"})
 	id := die(t, q, "tenant-42")
+	add(t, q, letter{"home", "hunter2"}, &errand.JobOptions{Group: "tenant-42"})
 	for role, want := range map[dashboard.Role][2]bool{dashboard.Viewer: {}, dashboard.Operator: {false, true}, dashboard.Admin: {true, true}} {
 		_, text := get(as(q, role), "/search?q=tenant-42")
 		says(t, text, ">tenant-42</a>", id.String(), "too")
+		says(t, text, "1 job waits behind it", "Of groups only the dead jobs are shown.", ">All jobs of tenant-42</a>")
 		if strings.Contains(text, "hunter2") != want[0] || strings.Contains(text, `>Change and redrive</a>`) != want[1] {
 			t.Errorf("%v sees %s", role, text)
 		}

@@ -121,6 +121,9 @@ type tile struct {
 	Spark *spark
 }
 
+// amongReady says of jobs that are held that they are counted as ready too.
+const amongReady = "among the ready"
+
 // tiles returns the states of jobs that have not ended, and those that are dead. Sparks are of what the
 // file keeps: not of holds.
 func (l *look) tiles(s *sums) []tile {
@@ -130,10 +133,13 @@ func (l *look) tiles(s *sums) []tile {
 	}
 	ready, held, blocked, dead := "", "none is", "", ""
 	if s.Held > 0 {
-		ready, held = count(s.Ready-s.Held)+" not held", "of the ready"
+		ready, held = count(s.Ready-s.Held)+" of them not held", amongReady
+		if s.Held == s.Ready {
+			ready = "all of them held"
+		}
 	}
 	if n := int64(len(l.holds())); n > 0 {
-		held = "of the ready, by " + plural(n, "hold")
+		held = amongReady + ", by " + plural(n, "hold")
 	}
 	behind, least := int64(0), ""
 	for i := range l.health.Reasons {

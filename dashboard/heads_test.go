@@ -71,7 +71,7 @@ func TestHeads(t *testing.T) {
 	f := asks(t, h, redrive, "2 jobs in default that others of their groups wait for?", heads["a"].String(), heads["b"].String())
 	add(t, q, letter{"second", ""}, &errand.JobOptions{Group: "c"})
 	f = asks(t, h, f, "3 jobs in default that", heads["c"].String()) // one has come since
-	confirm(t, h, f, "It has begun: 3 jobs in default that others of their groups wait for.")
+	confirm(t, h, f, "A bulk job was started for 3 jobs in default that others of their groups wait for.")
 
 	f = asks(t, h, url.Values{"do": {"skip-heads"}, "queue": {"default"}}, "3 dead jobs in default that others of their groups wait for?", heads["a"].String(), "Each stays dead.")
 	if id, err := q.SkipHead(t.Context(), "default", "a"); err != nil || id != heads["a"] {

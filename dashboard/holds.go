@@ -81,7 +81,7 @@ func hold(x *request, f url.Values) (*plan, error) {
 	waits := l.under(&errand.HoldState{Lane: lane, Reason: reason.Value})
 	p.note = "None of its jobs starts until the hold ends: " + waits.n(waits.free+waits.unserved+waits.others) + " due now. Jobs that run go on."
 	if is != nil {
-		p.note += "\nIt is held for this reason since " + is.Since.UTC().Format(time.RFC3339) + " by " + cmp.Or(x.text(is.By), "nobody who is named") + noted(x.text(is.Detail)) + ": the new hold takes the place of that."
+		p.note += "\nIt is held for this reason since " + short(is.Since, x.b.q.Clock().Now) + " by " + cmp.Or(x.text(is.By), "nobody who is named") + noted(x.text(is.Detail)) + ": the new hold takes the place of that."
 	}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		o.DryRun = false
@@ -179,19 +179,19 @@ func release(x *request, f url.Values) (*plan, error) {
 		p.idle = "There is no such hold any more: " + p.text + "."
 		return p, nil
 	}
-	since, by := is.Since.UTC().Format(time.RFC3339), ""
+	by := ""
 	p.text = what + ", which was held"
 	if is.By != "" {
 		by = " by " + x.text(is.By)
 		p.text = what + ", which " + x.text(is.By) + " held"
 	}
-	p.text += " since " + since + " for the reason " + reason
+	p.text += " since " + is.Since.UTC().Format(time.RFC3339) + " for the reason " + reason
 	l, err := x.look()
 	if err != nil {
 		return nil, err
 	}
 	starts := l.under(is)
-	p.question, p.yes, p.note = "Release "+what+"?", "Release "+what, starts.text()+"\nThe reason of the hold is "+reason+", since "+since+by+noted(x.text(is.Detail))+"."
+	p.question, p.yes, p.note = "Release "+what+"?", "Release "+what, starts.text()+"\nThe reason of the hold is "+reason+", since "+short(is.Since, l.clock.Now)+by+noted(x.text(is.Detail))+"."
 	if starts.free > 0 && !starts.least {
 		p.text += "; " + plural(starts.free, "job") + " could start"
 	}

@@ -300,9 +300,14 @@ func (s *sought) Far() string {
 	case s.Over:
 		return "All " + n + " that could match were looked at."
 	case s.About > int64(s.Looked):
-		return count(s.Looked) + " of about " + plural(s.About, "job") + " were looked at so far."
+		n = count(s.Looked) + " of about " + plural(s.About, "job")
+		fallthrough
 	default:
-		return n + " were looked at so far."
+		found := "none matches yet"
+		if s.Found > 0 {
+			found = count(s.Found) + " found, and there may be more"
+		}
+		return "Looked at " + n + " so far: " + found + "."
 	}
 }
 

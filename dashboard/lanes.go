@@ -198,7 +198,7 @@ func lane(x *request) (*content, error) {
 	}
 	d.Tiles[1].N = d.Sums.Stats.Ready // with those that are held
 	if d.Held > 0 {
-		d.Tiles[2].Note = "of the ready"
+		d.Tiles[2].Note = amongReady
 	}
 	for _, h := range l.holds() {
 		if d.touches(h.Lane) {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"html/template"
 	"net/http"
@@ -40,6 +41,13 @@ type causesData struct {
 	Dead    int64 // of the queues and kinds that the page is about
 	Cut     bool  // there may be further causes
 	Evicted int64
+	Queues  []deadIn // those with the most dead, if no queue is chosen
+}
+
+// deadIn is how many jobs are dead in a queue.
+type deadIn struct {
+	Queue string
+	N     int64
 }
 
 // causeOf returns the cause that a filter names, nil if no job is dead of it.
@@ -66,13 +74,22 @@ func causes(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
+	in := map[string]int64{}
 	for i := range l.lanes {
 		s := &l.lanes[i].Stats
 		if (d.Queue == "" || s.Queue == d.Queue) && (d.Kind == "" || s.Kind == d.Kind) {
 			d.Dead += s.Dead
+			in[s.Queue] += s.Dead
 			d.Evicted += s.DeadEvicted
 		}
 	}
+	for _, queue := range sortedKeys(in) {
+		if d.Queue == "" && in[queue] > 0 {
+			d.Queues = append(d.Queues, deadIn{queue, in[queue]})
+		}
+	}
+	slices.SortStableFunc(d.Queues, func(a, b deadIn) int { return cmp.Compare(b.N, a.N) })
+	d.Queues, _ = first(d.Queues, ofLanes)
 	for i := range d.Causes {
 		d.Jobs += d.Causes[i].N
 	}

@@ -174,7 +174,7 @@ func TestPages_content(t *testing.T) {
 		"/lane?kind=none":                               {"No job of it was ever enqueued", "No running worker works for it"},
 		"/lane?queue=default":                           {"held", "&lt;script&gt;alert(1)&lt;/script&gt;", "Release"},
 		"/lane?queue=more&kind=raw":                     {"The policy in effect is not known", "No running worker"},
-		"/lanes?search=long":                            {"1 row, one for each kind in a queue: the worst first", "more"},
+		"/lanes?search=long":                            {"1 row, one for each kind in a queue: first those with something to look at", "more"},
 		"/lanes?search=nowhere":                         {"No queue and no kind has"},
 		"/jobs?queue=more&error=script":                 {"state retry", "retry 2", "the other side was away", "data-wait"},
 		"/jobs?state=ready&queue=more&kind=long":        {"No ready job matches."},

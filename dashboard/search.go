@@ -20,6 +20,8 @@ type hit struct {
 	Name string `json:"name"`
 	Note string `json:"note,omitempty"`
 	At   string `json:"at"` // its page
+	// Deeds are the buttons of what can be done to all jobs of a tag or a group.
+	Deeds []button `json:"-"`
 }
 
 // searchData is what a search shows.
@@ -28,7 +30,10 @@ type searchData struct {
 	Hits []hit
 	More []string   // what has more than is shown
 	Rows []withArgs // the jobs of Hits
+	Dead bool       // of groups they are the dead ones
 	jobs []errand.ID
+	// Behind are the jobs of groups that wait behind dead ones, by these.
+	Behind map[errand.ID]*jobsBehind
 	// Arg is the condition on args that the text is, empty if it is none or who asks may see no args.
 	Arg  string
 	Jobs *sought      // how far jobs with it were looked for; nil: not at all, as a name has the text
@@ -80,7 +85,7 @@ func (d *searchData) Names() []hit {
 }
 
 // add adds hits up to mostHits of a kind of thing.
-func (d *searchData) add(what, name, note, at string) {
+func (d *searchData) add(what, name, note, at string, deeds ...button) {
 	n := 0
 	for i := range d.Hits {
 		if d.Hits[i].What == what {
@@ -88,7 +93,7 @@ func (d *searchData) add(what, name, note, at string) {
 		}
 	}
 	if n < mostHits {
-		d.Hits = append(d.Hits, hit{what, name, note, at})
+		d.Hits = append(d.Hits, hit{what, name, note, at, deeds})
 	} else if len(d.More) == 0 || d.More[len(d.More)-1] != what {
 		d.More = append(d.More, what)
 	}
@@ -197,16 +202,37 @@ func findLanes(x *request, d *searchData) error {
 	return nil
 }
 
+// addJobs adds a tag or a group with its deeds, if any of its jobs wait, or are dead.
+func (d *searchData) addJobs(what, note string, of jobsFilter, waits, dead bool) {
+	list := jobsData{Filter: of, Fields: pairs("queue", of.Queue, "group", of.Group, "tag", of.Tag)}
+	var deeds []button
+	if waits {
+		deeds = list.offer(deeds, "cancel", "that wait", waiters(errand.BulkCancel.States()))
+	}
+	if dead {
+		deeds = list.offer(deeds, "redrive", "", errand.BulkRedrive.States())
+	}
+	name := of.Group + of.Tag
+	for i := range deeds {
+		deeds[i].About = strings.TrimSpace("of the " + what + " " + name + " " + note)
+	}
+	d.add(what, name, note, "jobs"+string(query("queue", of.Queue, "group", of.Group, "tag", of.Tag)), deeds...)
+}
+
 // findTag finds jobs that have exactly this tag, as an index does.
 func findTag(x *request, d *searchData) error {
-	page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Tag: d.Text}, &errand.ListOptions{Limit: 1})
-	if errors.Is(err, errand.ErrInvalid) { // no tag looks so
-		return nil
+	var is [3]bool // jobs with it, some that wait, some that are dead
+	for i, states := range [][]errand.State{nil, waiters(errand.BulkCancel.States()), errand.BulkRedrive.States()} {
+		page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Tag: d.Text, States: states}, &errand.ListOptions{Limit: 1})
+		if errors.Is(err, errand.ErrInvalid) { // no tag looks so
+			return nil
+		}
+		if is[i] = len(page.Jobs) > 0 || page.Partial; err != nil || !is[i] && i == 0 {
+			return err
+		}
 	}
-	if len(page.Jobs) > 0 {
-		d.add("tag", d.Text, "", "jobs"+string(query("tag", d.Text)))
-	}
-	return err
+	d.addJobs("tag", "", jobsFilter{Tag: d.Text}, is[1], is[2])
+	return nil
 }
 
 // findGroups looks at the first groups in which jobs wait, and for a group of exactly this name in the first
@@ -221,7 +247,8 @@ func findGroups(x *request, d *searchData) error {
 		return err
 	}
 	seen := map[[2]string]bool{} // groups, as queue and name
-	find := func(queue, group string, waits bool) error {
+	d.Behind = map[errand.ID]*jobsBehind{}
+	find := func(queue, group string, head errand.ID, waits bool) error {
 		if seen[[2]string{queue, group}] || len(seen) == 2*mostHits {
 			return nil
 		}
@@ -231,21 +258,28 @@ func findGroups(x *request, d *searchData) error {
 			return nil
 		}
 		if waits || len(dead.Jobs) > 0 {
-			d.add("group", group, "in "+queue, "jobs"+string(query("queue", queue, "group", group)))
+			d.addJobs("group", "in "+queue, jobsFilter{Queue: queue, Group: group}, waits, len(dead.Jobs) > 0)
 		}
+		d.Dead = d.Dead || len(dead.Jobs) > 0
 		for i := range dead.Jobs {
 			d.addJob(&dead.Jobs[i])
+		}
+		if err == nil && slices.Contains(d.jobs, head) { // it is dead, and shown
+			b := &jobsBehind{}
+			if b.Jobs, b.More, err = waitBehind(x.Context(), x.b.q, queue, group, head, countLook); len(b.Jobs) > 0 {
+				d.Behind[head] = b
+			}
 		}
 		return err
 	}
 	for i := range page.Groups {
 		if g := &page.Groups[i]; err == nil && d.has(g.Group) {
-			err = find(g.Queue, g.Group, true)
+			err = find(g.Queue, g.Group, g.Head, true)
 		}
 	}
 	for i := range l.lanes {
 		if s := &l.lanes[i].Stats; err == nil && s.Dead > 0 {
-			err = find(s.Queue, d.Text, false)
+			err = find(s.Queue, d.Text, errand.ID{}, false)
 		}
 	}
 	return err

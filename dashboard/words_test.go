@@ -36,7 +36,7 @@ func TestWords_safe(t *testing.T) {
 		if c.danger {
 			class = "danger"
 		}
-		safe := regexp.MustCompile(`<a href="[^"]*" class="button safe" autofocus>` + c.no + `</a> <button class="` + class + `">` + c.yes + `</button>`)
+		safe := regexp.MustCompile(`<a href="[^"]*" class="button safe" data-focus>` + c.no + `</a> <button class="` + class + `">` + c.yes + `</button>`)
 		if !strings.HasPrefix(form, "<button hidden disabled>") || !safe.MatchString(form) || strings.Count(form, "<button") != 2 {
 			t.Errorf("%s: %s", do, form)
 		}

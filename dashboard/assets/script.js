@@ -278,6 +278,8 @@
 
   setClock(body.dataset.now);
   dress();
+  const first = document.querySelector("[data-focus]"); // not autofocus, which scrolls the heading away
+  if (first) first.focus({ preventScroll: true });
   if (!state || body.dataset.page === undefined) { // a page that cannot be asked for again
     setInterval(() => { if (!document.hidden) showTimes(document); }, 1000);
     return;

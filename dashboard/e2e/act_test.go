@@ -119,9 +119,9 @@ func TestActions(t *testing.T) {
 	}{
 		{"hold", operator, "lanes", nil, button("Hold default order"), "order in default", "Hold order in default", "Held", held(errand.Lane{Queue: "default", Kind: "order"}, true)},
 		{"release", operator, "", nil, button("Release default order"), "order in default", "Release", "eleased", held(errand.Lane{Queue: "default", Kind: "order"}, false)},
-		{"redrive one", operator, job("dead"), nil, button("Redrive"), s.jobs["dead"].String(), "Redrive the job", "The job is ready again.", attempts("dead", 2)},
-		{"run now", operator, job("failed"), nil, button("Run now"), s.jobs["failed"].String(), "Run the job now", "The job is next", attempts("failed", 2)},
-		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), s.jobs["scheduled"].String(), "Cancel the job", "The job is cancelled.", func() { s.state("scheduled", errand.Cancelled) }},
+		{"redrive one", operator, job("dead"), nil, button("Redrive"), s.jobs["dead"].String(), "Redrive the job", "The job was made ready again.", attempts("dead", 2)},
+		{"run now", operator, job("failed"), nil, button("Run now"), s.jobs["failed"].String(), "Run the job now", "The job was put first", attempts("failed", 2)},
+		{"cancel one", operator, job("scheduled"), nil, button("Cancel"), s.jobs["scheduled"].String(), "Cancel the job", "The job was cancelled.", func() { s.state("scheduled", errand.Cancelled) }},
 		{"skip the head", operator, "groups", nil, button("Skip it: 1 goes on"), "the head of group", "Skip the job", "goes on without", func() { s.state("blocked", errand.Done) }},
 		{"pause a schedule", operator, "schedule?name=night", nil, button("Pause"), "night", "Pause the schedule", "is paused", paused(true)},
 		{"resume a schedule", operator, "schedule?name=night", nil, button("Resume"), "night", "Resume the schedule", "is resumed", paused(false)},
@@ -129,7 +129,7 @@ func TestActions(t *testing.T) {
 			for i := range 2 {
 				b.click("a box", fmt.Sprintf(`document.querySelectorAll("input[type=checkbox][name=id]")[%d]`, i))
 			}
-		}, `document.getElementById("marked").querySelector("button")`, "2 jobs", "Redrive 2 jobs", "It has begun", func() {
+		}, `document.getElementById("marked").querySelector("button")`, "2 jobs", "Redrive 2 jobs", "A bulk job was started", func() {
 			s.until("two payments to die again", func() bool { // the next action is on all three
 				page, err := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "payment", States: []errand.State{errand.Dead}}, nil)
 				again := 0
@@ -147,7 +147,7 @@ func TestActions(t *testing.T) {
 				return js[bool](b, `!!`+button("Redrive 3 dead jobs"))
 			})
 		},
-			button("Redrive 3 dead jobs"), "3 dead jobs", "Redrive", "It has begun", func() {
+			button("Redrive 3 dead jobs"), "3 dead jobs", "Redrive", "A bulk job was started", func() {
 				s.until("all payments to run again", func() bool {
 					page, err := s.q.Jobs(t.Context(), errand.JobFilter{Kind: "payment"}, nil)
 					return err == nil && len(page.Jobs) == 3 && !slices.ContainsFunc(page.Jobs, func(j errand.JobInfo) bool { return j.Attempt < 2 })
@@ -167,7 +167,7 @@ func TestActions(t *testing.T) {
 		{"change one", admin, "change?id=" + s.jobs["held"].String(), func() {
 			b.fill("Priority", "17")
 			b.fill("Args", `{"do": "done", "note": "changed"}`)
-		}, button("Change the job"), "The job is changed: priority 17, new args.", "", "", func() {
+		}, button("Change the job"), "The job was changed: priority 17, new args.", "", "", func() {
 			info, err := s.q.Job(t.Context(), s.jobs["held"])
 			if err != nil || info.Priority != 17 || !strings.Contains(string(info.Args), "changed") {
 				t.Errorf("%d %s, %v", info.Priority, info.Args, err)
@@ -196,7 +196,7 @@ func TestActions(t *testing.T) {
 				t.Errorf("%+v, %v", sub, err)
 			}
 		}},
-		{"delete one", admin, job("cancelled"), nil, button("Delete"), s.jobs["cancelled"].String(), "Delete the job", "The job is deleted.", func() {
+		{"delete one", admin, job("cancelled"), nil, button("Delete"), s.jobs["cancelled"].String(), "Delete the job", "The job was deleted.", func() {
 			s.until("the job to be gone", func() bool {
 				_, err := s.q.Job(t.Context(), s.jobs["cancelled"])
 				return errors.Is(err, errand.ErrNotFound)

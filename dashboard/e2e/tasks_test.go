@@ -23,6 +23,7 @@ func TestTasks(t *testing.T) {
 	s.fill()
 	s.die(1000)
 	s.add("mail", of("letter", order{Note: "u24979@example.com"}), &errand.JobOptions{Queue: "bills", Delay: time.Hour})
+	s.add("tenant", of("letter", order{Note: "not wanted"}), &errand.JobOptions{Queue: "bills", Tags: []string{"tenant:t7"}, Delay: time.Hour})
 	root, admin := s.dashboard(dashboard.Operator), s.dashboard(dashboard.Admin)
 	for i, name := range []string{"wrong", "wrong too"} {
 		s.add(name, of("letter", order{Do: "die", Note: fmt.Sprint("no such house ", i)}), &errand.JobOptions{Queue: "bills", Group: "tenant-42"})
@@ -34,7 +35,7 @@ func TestTasks(t *testing.T) {
 		b.says("Its last error: "+note, "It becomes ready again")
 		b.fill("Args", `{"do": "done", "note": "the right house"}`)
 		b.follow("the button", button("Change and redrive the job"))
-		b.says("The job is changed: new args. The job is ready again.", "the right house", s.jobs[name].String())
+		b.says("The job was changed: new args. The job was made ready again.", "the right house", s.jobs[name].String())
 		s.state(name, errand.Done)
 	}
 	for _, task := range []struct {
@@ -53,6 +54,24 @@ func TestTasks(t *testing.T) {
 			s.state("wrong too", errand.Dead)
 			b.follow("the search", link("Back to: Search"))
 			correct(b, "wrong too", "no such house 1")
+		}},
+		{name: "cancel the waiting work of a tenant", most: 3, do: func(b *tab) {
+			js[string](b, `document.querySelector("input[type=search]").value = "tenant:t7"`)
+			b.follow("the search", button("Search"))
+			b.follow("the button of the tag", `document.querySelector("main td.do button")`)
+			b.asks("1 scheduled or ready or blocked job with the tag tenant:t7")
+			b.follow("the button that confirms", button("Cancel 1 job"))
+			b.says("A bulk job was started for 1 ")
+			s.state("tenant", errand.Cancelled)
+		}},
+		{name: "see what a question is about", do: func(b *tab) {
+			b.scripts(true)
+			b.open(root + "jobs?state=dead&queue=bills")
+			b.follow("the button", `document.querySelector("[aria-labelledby=all] button")`)
+			b.wait("the focus on what does nothing", `document.activeElement.matches(".safe")`)
+			if y := js[float64](b, "scrollY"); y != 0 {
+				b.Errorf("the heading is scrolled away by %v", y)
+			}
 		}},
 		{name: "why does this job not run", do: func(b *tab) {
 			b.follow("the lane that is held", link("mail · order"))
@@ -117,7 +136,7 @@ func TestTasks(t *testing.T) {
 			b.says("It becomes ready again", "If it succeeds, 1 other of its group “")
 			b.fill("Priority", "9")
 			b.follow("the button", button("Change and redrive the job"))
-			b.says("The job is changed: priority 9. The job is ready again.", "History")
+			b.says("The job was changed: priority 9. The job was made ready again.", "History")
 		}},
 	} {
 		t.Run(task.name, func(t *testing.T) {
