@@ -244,6 +244,10 @@ func TestClaimKey(t *testing.T) {
 			Claim{Verdict: Follow, Due: later, changed: true}, Key{Holder: until(holder, later), Behind: until(is, later+second), Live: true, Waiting: runs},
 		},
 		{
+			"the holder runs, and its time is over", Key{Holder: until(holder, now), Live: true, Waiting: runs}, storage.NewJob{Conflict: replace}, now - second,
+			Claim{Verdict: Follow, changed: true}, Key{Holder: until(holder, now), Behind: is, Live: true, Waiting: runs},
+		},
+		{
 			"the holder has ended, and has it for a time", Key{Holder: until(holder, later), Kept: true}, storage.NewJob{Conflict: replace}, now,
 			Claim{Verdict: Succeed, Due: later, changed: true}, Key{Holder: is, Live: true},
 		},
