@@ -50,6 +50,7 @@ var missing = []string{
 }
 
 func TestStore_Conformance(t *testing.T) {
+	pgtest.Server(t) // without one, what the Store lacks is not known
 	storagetest.Run(t, func(t *testing.T) storagetest.DB { return newDB(t) }, storagetest.Without(missing...), storagetest.Lacking(lacks...))
 }
 
