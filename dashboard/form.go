@@ -28,7 +28,7 @@ type form struct {
 	At                string
 }
 
-// keyFor gives a form a key: what it says about the deed is what is asked.
+// keyFor sets the key of a form that says what its deed would come to: sending it answers that question.
 func (x *request) keyFor(m *form) {
 	f := url.Values{"do": {m.Do}}
 	for _, h := range m.Hidden {

@@ -100,7 +100,11 @@ func (f *filterFlags) filter() (queue.JobFilter, error) {
 // originFlag adds a flag that names where jobs came from.
 func originFlag(cmd *cobra.Command, o *queue.Origin, usage string) {
 	cmd.Flags().Func("origin", usage, func(s string) error {
-		o.Device, o.ID, _ = strings.Cut(s, ",")
+		device, id, named := strings.Cut(s, ",")
+		if named && id == "" {
+			return errors.New("no ID comes after the comma: without one, leave the comma out")
+		}
+		*o = queue.Origin{Device: device, ID: id}
 		return nil
 	})
 }

@@ -118,8 +118,8 @@ func withError(attrs []any, err string) []any {
 	return append(attrs, "error", shorten(err, maxLogged))
 }
 
-// lineOf returns the line of a message about a job of a kind. Kinds without a
-// handler share one, as there may be any number of them.
+// lineOf returns the line of a message about a job of a kind. Kinds without a handler of
+// their own share one, as there may be any number of them.
 func (r *reports) lineOf(level slog.Level, message, kind string) line {
 	if _, known := r.cfg.Handlers[kind]; !known {
 		kind = ""

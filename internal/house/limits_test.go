@@ -35,7 +35,7 @@ var added = []struct {
 	{what: "Queue.Audit, AuditEntry and WithAudit", names: 3},
 	{what: "two SQLite libraries in a process, and another libc, in troubleshooting.md and operations.md", rows: 6},
 	{what: "backlite, goqite, DBOS and Honker in docs/coming-from.md", rows: 48},
-	{what: "platforms, times of the two commands, also in short, and sizes of programs in README.md", rows: 15},
+	{what: "platforms, times of the two commands and sizes of programs in README.md", rows: 14},
 	{what: "what a commit costs flash", rows: 3},
 	{what: "Origin", names: 1},
 	{what: "Queue.EnqueueManyTx, HandleQueue", names: 2},

@@ -25,7 +25,7 @@
 //     is T or P, then in one commit P becomes the token shown, T is random, and N is one more.
 //
 // The answer to a send that was taken, and to an ask that had its effect, has N, T and S. A
-// request that had no effect is answered as [Stale]. After an ask had its effect, all requests from
+// request that had no effect is answered as [Stale], or as [Held] or [Renewed]. After an ask had its effect, all requests from
 // before are stale, also a send that was lost and comes late. So what is not in S was
 // never taken, and may be sent again.
 //
