@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/errandq/errand"
 )
@@ -55,10 +54,16 @@ func ExampleHandleQueue() {
 	errand.HandleQueue(w, "outbox", func(ctx context.Context, jobs []*errand.Job[errand.RawArgs]) error {
 		var all []errand.NewJob
 		for _, job := range jobs {
-			once := &errand.JobOptions{Unique: &errand.Unique{Key: job.ID.String(), For: 24 * time.Hour}}
-			all = append(all, errand.NewJob{Args: job.Args, Options: once})
+			from := errand.Origin{Device: "pi-17", ID: job.ID.String()}
+			all = append(all, errand.NewJob{Args: job.Args, Options: &errand.JobOptions{
+				Group: job.Group, Headers: job.Headers, Priority: job.Priority, Origin: from,
+				Unique: &errand.Unique{Key: from.Device + "/" + from.ID, Forever: true},
+			}})
 		}
 		_, err := next.EnqueueMany(ctx, all)
+		if errors.Is(err, errand.ErrInvalid) {
+			return errand.Permanent(err) // the call is repeated in halves, until the job that is refused is alone
+		}
 		return err
 	}, errand.BatchOptions{Max: 100})
 

@@ -50,7 +50,7 @@ type JobPage struct {
 // Jobs returns a page of the jobs that match, live, finished and dead. The zero filter
 // matches all. With JobFilter.IDs it returns those of the jobs that there are, on one
 // page, in the order of IDs. A list by Group, Tag, CreatedFrom or CreatedBefore has the job
-// that was enqueued last first; what is said of Tag holds for Parent and Origin too. Any other
+// that was enqueued last first, as has one by Parent or Origin, which are kept as tags. Any other
 // list goes state by state:
 //
 //	running          enqueued last first
@@ -63,7 +63,7 @@ type JobPage struct {
 //
 // An index finds these, which cost the same however many other jobs there are:
 //
-//   - States, Group, Tag, CreatedFrom and CreatedBefore
+//   - States, Group, Tag, Parent, Origin, CreatedFrom and CreatedBefore
 //   - DueFrom and DueBefore of scheduled jobs
 //   - Queue and Kind of ready jobs
 //   - EndedFrom and EndedBefore of dead jobs

@@ -101,6 +101,9 @@ func (f *filterFlags) filter() (queue.JobFilter, error) {
 func originFlag(cmd *cobra.Command, o *queue.Origin, usage string) {
 	cmd.Flags().Func("origin", usage, func(s string) error {
 		device, id, named := strings.Cut(s, ",")
+		if s == "" { // as given says of others, which does not see it
+			return errors.New("must not be empty")
+		}
 		if named && id == "" {
 			return errors.New("no ID comes after the comma: without one, leave the comma out")
 		}

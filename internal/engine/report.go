@@ -141,7 +141,11 @@ func (r *reports) leftOut(now time.Time, end bool) {
 			s.forget()
 			r.log(k, only)
 		default:
-			r.log(k, withError([]any{"kind", k.kind}, s.err))
+			var of []any
+			if k.kind != "" { // else they are of any number of kinds
+				of = []any{"kind", k.kind}
+			}
+			r.log(k, withError(of, s.err))
 		}
 	}
 }

@@ -42,7 +42,6 @@ var lacks = []struct{ words, belied string }{
 	{"; none | There are no streams", `Stream`},
 	{"Streams that each consumer reads", `Stream`},
 	{"Work on [several hosts]", `(^|/)relay$|^errand relay`},
-	{"errand has no relay", `(^|/)relay$|^errand relay`},
 	{"Drivers of SQLite other than modernc.org/sqlite", `^storage/(mattn|ncruces|glebarez)`},
 }
 
