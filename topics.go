@@ -34,6 +34,9 @@ type publication = door.Publication[NewJob]
 func init() {
 	door.Install(func(queue any) (any, error) {
 		q, ok := queue.(*Queue)
+		if w, is := queue.(*Worker); is && w != nil {
+			q, ok = w.queue, true
+		}
 		if !ok || q == nil {
 			return nil, fmt.Errorf("errand: %T is no queue that is open", queue)
 		}
@@ -62,6 +65,9 @@ func (q *Queue) topics(in *inside) (door.Topics[NewJob], error) {
 	}
 	return &topics{q, s, in}, nil
 }
+
+// Queue returns the queue, for [door.QueueOf].
+func (t *topics) Queue() *Queue { return t.queue }
 
 // Configure implements [door.Topics].
 func (t *topics) Configure(ctx context.Context, queue string, set storage.Settings) error {
