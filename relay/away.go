@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	minBackoff  = time.Second
-	mostBackoff = 5 * time.Minute
+	firstBackoff = time.Second
+	mostBackoff  = 5 * time.Minute
 	// mostHeeded is how long a Retry-After is heeded at most.
 	mostHeeded = time.Hour
 )
@@ -21,7 +21,8 @@ const (
 // away is the gate of a relayed queue: it is closed while the server cannot be sent jobs. While it is,
 // and somebody waits for it, it asks the server, later each time.
 type away struct {
-	ask func(context.Context) error // returns nil if the server can be sent jobs
+	ask   func(context.Context) error // returns nil if the server can be sent jobs
+	first time.Duration               // the backoff after one failure
 
 	mu      sync.Mutex
 	closed  bool
@@ -32,8 +33,8 @@ type away struct {
 	timer   *time.Timer
 }
 
-func newAway(ask func(context.Context) error) *away {
-	return &away{ask: ask, changed: make(chan struct{})}
+func newAway(first time.Duration, ask func(context.Context) error) *away {
+	return &away{ask: ask, first: first, changed: make(chan struct{})}
 }
 
 // both is a gate that is open while two are.
@@ -79,7 +80,7 @@ func (g *away) shut(reason string, wait time.Duration) error {
 
 // later returns for how long it waits after one more failure.
 func (g *away) later() time.Duration {
-	g.backoff = min(max(2*g.backoff, minBackoff), mostBackoff)
+	g.backoff = min(max(2*g.backoff, g.first), max(mostBackoff, g.first))
 	return time.Duration(float64(g.backoff) * (0.8 + 0.4*rand.Float64()))
 }
 

@@ -64,6 +64,8 @@ type Options struct {
 	Client *http.Client
 	// Logger gets what people should know. If nil, slog.Default().
 	Logger *slog.Logger
+
+	backoff time.Duration // of tests
 }
 
 const (
@@ -207,7 +209,7 @@ func (f *forwarder) open(ctx context.Context) error {
 	if err := f.keep(ctx); err != nil {
 		return err
 	}
-	f.away = newAway(f.probe)
+	f.away = newAway(cmp.Or(o.backoff, firstBackoff), f.probe)
 	for i := range o.Streams {
 		f.streams = append(f.streams, &stream{of: f, index: i, most: wire.MaxJobs})
 	}

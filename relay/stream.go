@@ -42,6 +42,7 @@ type stream struct {
 	owner    ratchet.Owner
 	sent     []*parcel // of the send under way, or of one that was not answered
 	most     int       // jobs of a request
+	lost     int       // asks without an answer in a row
 	failed   string    // how the last sends have failed
 	failures int       // how often in a row
 	asks     int       // forwarder.asks when it last asked
@@ -92,7 +93,7 @@ func (s *stream) drain() error {
 		if open, reason := s.of.away.is(); !open {
 			return errors.New(reason)
 		}
-		if err := s.step(); err != nil {
+		if err := s.step(); err != nil && !errors.Is(err, errAgain) {
 			return err
 		}
 	}
@@ -287,11 +288,19 @@ const fullWait = 5 * time.Second
 // answered returns an error if an answer to an ask is none, and closes the gate.
 func (s *stream) answered(a wire.Answer, err error) error {
 	if err == nil && a.Status == http.StatusOK {
+		s.lost = 0
 		return nil
 	}
 	s.owner = s.owner.Lost()
+	if s.lost++; s.lost < alike && err != nil && statusOf(a, err) == 0 && !errors.Is(err, context.Canceled) {
+		return errAgain
+	}
+	s.lost = 0
 	return s.of.closeFor(a, err)
 }
+
+// errAgain is of a request that was lost alone, as far as is known: the next may get through.
+var errAgain = errors.New("errand: relay: no answer")
 
 // missed is for a send that was not answered, or by a failure. It may have been taken all the same, so the
 // stream asks.
