@@ -69,6 +69,12 @@ func (q *Queue) topics(in *inside) (door.Topics[NewJob], error) {
 // Queue returns the queue, for [door.QueueOf].
 func (t *topics) Queue() *Queue { return t.queue }
 
+// Relaxed is [door.Relaxed].
+func (t *topics) Relaxed() bool {
+	s, ok := t.queue.store.(interface{ Durability() Durability })
+	return ok && s.Durability() == Relaxed
+}
+
 // Configure implements [door.Topics].
 func (t *topics) Configure(ctx context.Context, queue string, set storage.Settings) error {
 	lane := Lane{Queue: queue}

@@ -143,45 +143,46 @@ type forwarder struct {
 
 func (f *forwarder) validate() error {
 	o := &f.options
-	var errs []error
-	bad := func(field string, value any, limit string) {
-		errs = append(errs, &errand.FieldError{Field: field, Value: value, Limit: limit})
-	}
-	for _, n := range []struct{ field, name string }{{"queue", o.Queue}, {"server", o.Server}, {"device", o.Device}} {
-		if !wire.IsName(n.name) {
-			bad(n.field, n.name, wire.NameForm)
-		}
+	var all faults
+	all.add(checkName("server", o.Server))
+	all.add(checkName("device", o.Device))
+	if all.queue(f.queue, "queue", o.Queue); o.Queue == "" {
+		all.field("queue", o.Queue, "must be set")
 	}
 	switch u, err := url.Parse(o.URL); {
 	case err != nil || u.Host == "":
-		bad("url", o.URL, "must be an address such as https://example.org/relay")
-	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
-		bad("url", o.URL, "must have the scheme https, unless the address is a loopback one")
+		all.field("url", o.URL, "must be an address such as https://example.org/relay")
+	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
+		all.field("url", o.URL, "must have the scheme https, unless the address is a loopback one")
 	}
 	if o.Key == nil {
-		bad("key", nil, "must not be nil")
+		all.field("key", nil, "must not be nil")
 	}
 	if o.ServerKey != "" {
 		from, err := wire.ParseVerifier(o.ServerKey)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("server_key: %w", err))
+			all.key("server_key", err)
 		}
 		f.from = from
 	}
 	if o.Streams = cmp.Or(o.Streams, defaultStreams); o.Streams < 1 || o.Streams > mostStreams {
-		bad("streams", o.Streams, fmt.Sprintf("must be between 1 and %d", mostStreams))
+		all.field("streams", o.Streams, fmt.Sprintf("must be between 1 and %d", mostStreams))
 	}
 	o.Keep = max(cmp.Or(o.Keep, defaultKeep), 0)
+	relaxed, err := door.Relaxed(f.queue)
+	if all.add(err); relaxed {
+		all.field("durability", "Relaxed", "must be Full, since the server forgets what was acknowledged here")
+	}
 	for kind, u := range o.Unique {
 		if u.Key != "" || u.ByArgs || u.OnConflict.Merge != nil {
-			bad("unique."+kind, u.Key, "must have only Forever, For and OnConflict without Merge")
+			all.field("unique["+kind+"]", u.Key, "must have only Forever, For and OnConflict without Merge")
 		}
 	}
 	if o.Client == nil {
 		o.Client = &http.Client{Timeout: defaultTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	f.log = cmp.Or(o.Logger, slog.Default())
-	return errors.Join(errs...)
+	return all.err()
 }
 
 func isLoopback(host string) bool {
@@ -407,8 +408,6 @@ func (f *forwarder) pack(p *parcel, info errand.JobInfo) error {
 	p.job = j
 	return nil
 }
-
-var conflicts = map[errand.ConflictMode]string{errand.Replace: "replace", errand.Debounce: "debounce", errand.After: "after", errand.Fail: "fail"}
 
 // interrupt ends the way of the jobs of a call, as the worker stops.
 func (f *forwarder) interrupt(c *call) {

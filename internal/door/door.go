@@ -1,4 +1,4 @@
-// Package door is how the packages topic and webhook keep what is theirs in the file of a
+// Package door is how the packages topic, webhook and relay keep what is theirs in the file of a
 // queue: messages, which jobs deliver, and entries, which are small documents such as a
 // subscription or an endpoint. Applications use those packages instead. By it the packages of
 // stores offer transactions that are no [database/sql.Tx], see [Tx], and package errandtest
@@ -201,6 +201,19 @@ func Import[J any](ctx context.Context, queue any, jobs []J, from []storage.ID) 
 		return nil, nil, err
 	}
 	return in.Import(ctx, jobs, from)
+}
+
+// Relaxed reports whether the last commits of a queue may be lost in a power cut, although they were
+// acknowledged: the Durability of its store is Relaxed. It is false for a store that does not say.
+func Relaxed(queue any) (bool, error) {
+	if root.open == nil {
+		return false, errNoRoot(queue)
+	}
+	in, err := as[interface{ Relaxed() bool }](root.open(queue))
+	if err != nil {
+		return false, err
+	}
+	return in.Relaxed(), nil
 }
 
 // JobsTx returns the jobs of a kind as a transaction of the application on the queue's file

@@ -20,6 +20,9 @@ type Head struct {
 	body      sealed
 }
 
+// Length returns how many bytes the body has as it is sent.
+func (h Head) Length() int { return h.body.length }
+
 var kinds = []string{"", "check", "ask", "send"}
 
 const requestWords, deviceWord = 14, 4

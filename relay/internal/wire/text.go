@@ -130,7 +130,7 @@ func (t *text) sealed(l Limits) (s sealed) {
 	return s
 }
 
-// NameForm says what a name is.
+// NameForm is what a name has to be, for errors.
 const NameForm = "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}"
 
 // IsName reports whether s is a name.
