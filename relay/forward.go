@@ -86,6 +86,11 @@ func KeyFile(path string) func(context.Context) (string, error) {
 	}
 }
 
+// KeyText returns an [Options].Key that is always the same.
+func KeyText(line string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return line, nil }
+}
+
 // Forward has a worker pass on all jobs of a queue to a server, each once. It takes the place of
 // [errand.HandleQueue], and so of all handlers in that queue. Jobs of a group arrive in their order.
 //

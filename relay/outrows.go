@@ -46,11 +46,13 @@ type keptDoc struct {
 	Outcome ratchet.Outcome `json:"outcome"`
 	Reason  string          `json:"reason,omitempty"`
 	Attempt int             `json:"attempt,omitempty"` // in which it was refused
+	Queue   string          `json:"queue"`
 	Stream  wire.ID         `json:"stream"`
 	N       uint64          `json:"n"`
 }
 
 type missingDoc struct {
+	Queue    string `json:"queue"`
 	After    uint64 `json:"after"` // the n of S
 	Before   uint64 `json:"before"`
 	Jobs     []byte `json:"jobs,omitempty"`     // of S
@@ -62,6 +64,7 @@ type outRow struct {
 	ratchet.Device
 	ID       ratchet.ID
 	revision int64
+	at       time.Time // when it was written
 }
 
 // keptVerdict is a verdict that waits for its job.
@@ -124,7 +127,7 @@ func (r outRows) read(ctx context.Context, queue string, index int) (outRow, err
 	if err := json.Unmarshal(e.Doc, &d); err != nil {
 		return outRow{}, fmt.Errorf("errand: relay: stream %d of queue %q: %w", index, queue, err)
 	}
-	return outRow{ratchet.Device{N: d.N, Token: ratchet.Token(d.Token), Held: d.Held}, ratchet.ID(d.ID), e.Revision}, nil
+	return outRow{ratchet.Device{N: d.N, Token: ratchet.Token(d.Token), Held: d.Held}, ratchet.ID(d.ID), e.Revision, e.UpdatedAt}, nil
 }
 
 // entry returns a row as it is written.
@@ -264,7 +267,7 @@ func (s *stream) commit(ctx context.Context, tx *sql.Tx, c *settlement, hand map
 				return err
 			}
 		}
-		kept := keptVerdict{keptDoc: keptDoc{v.Outcome, v.Reason, 0, wire.ID(s.row.ID), c.Of}}
+		kept := keptVerdict{keptDoc: keptDoc{v.Outcome, v.Reason, 0, f.options.Queue, wire.ID(s.row.ID), c.Of}}
 		switch v.On(place) {
 		case ratchet.Finish:
 			c.finish = append(c.finish, p)
@@ -286,7 +289,7 @@ func (s *stream) commit(ctx context.Context, tx *sql.Tx, c *settlement, hand map
 		entries = append(entries, storage.Entry{Class: sentClass, Name: sentName(s.row.ID, c.Of), Doc: idBytes(c.done)})
 	}
 	if m := c.Missing; m.Before > 0 {
-		e, err := missingEntry(ctx, topics, s.row.ID, m)
+		e, err := missingEntry(ctx, topics, f.options.Queue, s.row.ID, m)
 		if err != nil {
 			return err
 		}
@@ -371,13 +374,13 @@ func errRefused(reason string) error {
 }
 
 // missingEntry returns the row of jobs that a server lacks, unless there is one.
-func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], stream ratchet.ID, m ratchet.Missing) ([]storage.Entry, error) {
+func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], queue string, stream ratchet.ID, m ratchet.Missing) ([]storage.Entry, error) {
 	name := sentName(stream, m.Before)
 	_, err := topics.Entry(ctx, missingClass, name)
 	if !errors.Is(err, errand.ErrNotFound) {
 		return nil, err
 	}
-	d := missingDoc{After: m.S.N, Before: m.Before}
+	d := missingDoc{Queue: queue, After: m.S.N, Before: m.Before}
 	for _, v := range m.S.Verdicts {
 		d.Jobs = append(d.Jobs, v.Job[:]...)
 		d.Outcomes = append(d.Outcomes, byte(v.Outcome))
