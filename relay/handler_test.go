@@ -17,6 +17,7 @@ import (
 	"github.com/errandq/errand/relay"
 	"github.com/errandq/errand/relay/internal/ratchet"
 	"github.com/errandq/errand/relay/internal/wire"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // A job is in the server's queue with all that travels, and says where it came from.
@@ -423,8 +424,13 @@ func TestHandler_options(t *testing.T) {
 			t.Errorf("%+v: error %v: want one of %s", c.o, err, c.want)
 		}
 	}
-	relaxed := openQueue(t, filepath.Join(t.TempDir(), "jobs.db"), &errand.Options{SQLite: errand.SQLiteOptions{Durability: errand.Relaxed}})
-	if _, err := relay.Handler(relaxed, &relay.HandlerOptions{Server: "a"}); !errors.Is(err, errand.ErrInvalid) || !strings.Contains(err.Error(), "durability") {
-		t.Errorf("error %v of a queue that is relaxed", err)
+	relaxed := sqlite.Options{Durability: errand.Relaxed}
+	store := must(sqlite.Open(filepath.Join(t.TempDir(), "jobs.db"), &relaxed))(t)
+	own := must(errand.New(t.Context(), store, quiet(nil)))(t)
+	t.Cleanup(func() { _ = own.Close() })
+	for _, q := range []*errand.Queue{own, openQueue(t, filepath.Join(t.TempDir(), "jobs.db"), &errand.Options{SQLite: relaxed})} {
+		if _, err := relay.Handler(q, &relay.HandlerOptions{Server: "a"}); !errors.Is(err, errand.ErrInvalid) || !strings.Contains(err.Error(), "durability") {
+			t.Errorf("error %v of a queue that is relaxed", err)
+		}
 	}
 }
