@@ -357,12 +357,12 @@ func (f *forwarder) infos(ctx context.Context, jobs []*errand.Job[errand.RawArgs
 	for i, job := range jobs {
 		ids[i] = job.ID
 	}
-	page, err := f.queue.Jobs(ctx, errand.JobFilter{IDs: ids}, &errand.ListOptions{Limit: len(ids)})
+	infos, err := door.Live[errand.JobInfo](ctx, f.queue, ids)
 	if err != nil {
 		return nil, err
 	}
 	all := make(map[errand.ID]errand.JobInfo, len(ids))
-	for _, info := range page.Jobs {
+	for _, info := range infos {
 		all[info.ID] = info
 	}
 	return all, nil
