@@ -338,12 +338,26 @@ func (s *stream) aside(a wire.Answer, err error) error {
 	s.sent = nil
 	if err == nil {
 		p.end(fmt.Errorf("errand: relay: the server has answered with status %d: %s", a.Status, a.Error))
+		s.dropGroup(p.Group)
 		return nil
 	}
 	wait := min(setAside<<min(p.Snoozes, 6), mostAside)
 	s.of.log.Warn("errand: relay: a job does not get through, and is kept back", "job", p.ID, "kind", p.Kind, "queue", p.Queue, "for_s", wait.Seconds(), "error", err)
 	p.end(errand.Snooze(wait, err))
 	return s.of.closeFor(a, err)
+}
+
+// dropGroup gives back the jobs of a group that wait behind one that has failed.
+func (s *stream) dropGroup(group string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, func(p *parcel) bool {
+		behind := group != "" && p.Group == group
+		if behind {
+			p.end(door.ErrUntouched)
+		}
+		return behind
+	})
 }
 
 // troubled closes the gate after an error of the queue's own file.
