@@ -244,6 +244,7 @@ func (s *stream) settle(ctx context.Context, x ratchet.Settlement) error {
 // commit is the transaction of settle.
 func (s *stream) commit(ctx context.Context, tx *sql.Tx, c *settlement, hand map[ratchet.ID]*parcel) error {
 	f := s.of
+	c.row.revision = s.row.revision // it may be called again
 	c.finish, c.done, c.cancelled = nil, nil, nil
 	c.kept, c.refused = map[errand.ID]keptVerdict{}, map[*parcel]string{}
 	topics, err := door.TopicsTx[errand.NewJob](f.queue, tx)
