@@ -345,8 +345,9 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	for _, p := range c.cancelled {
 		f.log.Warn("errand: relay: a job was cancelled here, and is on the server", "job", p.ID, "kind", p.Kind, "queue", p.Queue)
 	}
-	over := map[*parcel]bool{}
+	over, judged := map[*parcel]bool{}, map[errand.ID]bool{}
 	for _, v := range c.Verdicts {
+		judged[errand.ID(v.Job)] = true
 		p := hand[v.Job]
 		if p == nil {
 			continue
@@ -362,7 +363,12 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 		}
 		p.end(door.ErrUntouched)
 	}
-	gone := func(p *parcel) bool { return over[p] }
+	gone := func(p *parcel) bool {
+		if judged[p.ID] && !over[p] { // of a lease that the job has lost
+			p.end(door.ErrUntouched)
+		}
+		return judged[p.ID]
+	}
 	s.sent = slices.DeleteFunc(s.sent, gone)
 	s.mu.Lock()
 	s.waiting = slices.DeleteFunc(s.waiting, gone)
