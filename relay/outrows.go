@@ -527,7 +527,7 @@ func (f *forwarder) sweep(ctx context.Context) error {
 }
 
 // dropSent deletes lists of sends that were written before a time. The last of a stream stays as an empty
-// one: so it is known up to which n they are gone.
+// one, whose own time does not count: so it is known up to which n they are gone.
 func (r outRows) dropSent(ctx context.Context, before time.Time) error {
 	var old []storage.Entry
 	drop := func() error {
@@ -561,7 +561,7 @@ func (r outRows) dropSent(ctx context.Context, before time.Time) error {
 					return err
 				}
 			}
-			if after = e.Name; !e.UpdatedAt.Before(before) {
+			if after = e.Name; len(e.Doc) > 0 && !e.UpdatedAt.Before(before) {
 				after = stream + "0" // what follows of this stream is younger; the next name after stream + "/"
 				break
 			}
