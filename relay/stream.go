@@ -399,23 +399,30 @@ func (s *stream) interrupt(c *call) {
 	}
 }
 
-// dropStopped gives back the jobs in hand of calls that have to end.
+// dropStopped gives back the jobs in hand of calls that have to end. Some that were put back wait.
 func (s *stream) dropStopped() {
-	s.sent = slices.DeleteFunc(s.sent, func(p *parcel) bool {
-		stopped := p.call.stopped.Load()
-		if stopped {
-			p.end(door.ErrUntouched)
+	stopped := func(p *parcel) bool {
+		if !p.call.stopped.Load() {
+			return false
 		}
-		return stopped
-	})
+		p.end(door.ErrUntouched)
+		return true
+	}
+	s.sent = slices.DeleteFunc(s.sent, stopped)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, stopped)
 }
 
-// context returns the context of a step. An interruption cancels it.
+// context returns the context of a step. An interruption cancels it, also one that was just before.
 func (s *stream) context() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancel = cancel
+	if slices.ContainsFunc(s.sent, func(p *parcel) bool { return p.call.stopped.Load() }) {
+		cancel()
+	}
 	return ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
