@@ -212,8 +212,13 @@ func (s *stream) settle(ctx context.Context, x ratchet.Settlement) error {
 	if x.Renew {
 		row.ID = newID()
 	}
-	if row == s.row && len(x.Verdicts) == 0 && x.Missing.Before == 0 {
-		return nil
+	if row == s.row && len(x.Verdicts) == 0 {
+		if x.Missing.Before == 0 {
+			return nil
+		}
+		if _, err := s.of.rows.Entry(ctx, missingClass, sentName(s.row.ID, x.Missing.Before)); !errors.Is(err, errand.ErrNotFound) {
+			return err // it is written already
+		}
 	}
 	hand := map[ratchet.ID]*parcel{}
 	s.mu.Lock()
