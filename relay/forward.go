@@ -217,7 +217,15 @@ func (f *forwarder) open(ctx context.Context) error {
 	}
 	f.away = newAway(cmp.Or(o.backoff, firstBackoff), f.probe)
 	for i := range o.Streams {
-		f.streams = append(f.streams, &stream{of: f, index: i, most: wire.MaxJobs})
+		s := &stream{of: f, index: i, most: wire.MaxJobs}
+		row, err := f.rows.read(ctx, o.Queue, i)
+		if err != nil {
+			return err
+		}
+		if s.row.Held = row.Held; row.Held { // it asks before any stream sends
+			_ = f.away.shut(s.whyHeld(), cmp.Or(o.backoff, firstBackoff))
+		}
+		f.streams = append(f.streams, s)
 	}
 	return nil
 }

@@ -267,7 +267,7 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 	switch {
 	case x.After.Held:
 		f.askAll()
-		return f.away.shut(fmt.Sprintf("stream %d is held: this device or the server was put back to an older copy, or another device has its key; errand devices accept on the server ends that", s.index), cmp.Or(f.options.backoff, heldEvery))
+		return f.away.shut(s.whyHeld(), cmp.Or(f.options.backoff, heldEvery))
 	case x.Renew:
 		return nil
 	}
@@ -442,6 +442,10 @@ func (s *stream) settleIdle() {
 	ctx, done := s.context()
 	defer done()
 	_ = s.sendNow(ctx) // else the next ask does
+}
+
+func (s *stream) whyHeld() string {
+	return fmt.Sprintf("stream %d is held: this device or the server was put back to an older copy, or another device has its key; errand devices accept on the server ends that", s.index)
 }
 
 func (s *stream) isHeld() bool {
