@@ -65,11 +65,7 @@ func (f *fake) firstSend(fn func()) {
 		r := httptest.NewRecorder()
 		answer(r)
 		fn()
-		for k, v := range r.Header() {
-			w.Header()[k] = v
-		}
-		w.WriteHeader(r.Code)
-		_, _ = w.Write(r.Body.Bytes())
+		copyAnswer(r, w)
 	}
 }
 
