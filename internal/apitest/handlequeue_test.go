@@ -213,6 +213,42 @@ func TestHandleQueue_shown(t *testing.T) {
 	})
 }
 
+// The gate of a HandleQueue is that of the queue, whatever the kind of a job, and of no other queue.
+func TestHandleQueue_Gate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{})
+		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "out"}})
+		var out, here relayed
+		online := new(errand.Switch)
+		online.Close("no carrier")
+		errand.HandleQueue(w, "out", out.pass, errand.BatchOptions{Max: 10}, errand.HandlerOptions{Gate: online})
+		errand.HandleQueue(w, "default", here.pass, errand.BatchOptions{Max: 10})
+		id := enqueue(t, q, raw("a", "1"), into("out"))
+		enqueue(t, q, raw("b", "2"), into("out"))
+		enqueue(t, q, raw("a", "3"), nil)
+		run(t, w)
+		synctest.Wait()
+		out.want(t)
+		here.want(t, `default: a"3"`)
+		time.Sleep(5 * time.Second) // the worker shows its gates
+		if why := must(q.Why(t.Context(), id)); why.Reasons[0].Code != errand.WhyGate {
+			t.Errorf("why: %+v", why.Reasons)
+		}
+		if j := lookUp(t, q, id); j.State != errand.Ready || j.Attempt != 0 {
+			t.Errorf("the job is %s, after %d attempts", j.State, j.Attempt)
+		}
+		online.Open()
+		synctest.Wait()
+		out.want(t, `out: a"1" b"2"`)
+		online.Close("no carrier")
+		enqueue(t, q, raw("a", "4"), into("out"))
+		enqueue(t, q, raw("a", "5"), nil)
+		synctest.Wait()
+		out.want(t)
+		here.want(t, `default: a"5"`)
+	})
+}
+
 func TestHandleQueue_misuse(t *testing.T) {
 	q := openQueue(t, &errand.Options{Queues: map[string]errand.QueueOptions{"gated": {Gate: new(errand.Switch)}}})
 	fn := (&relayed{}).pass

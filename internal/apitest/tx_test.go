@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/internal/door"
@@ -117,6 +118,75 @@ func TestDoor_Within_job(t *testing.T) {
 	if j := lookUp(t, q, id); j.State != errand.Done || !slices.Equal(all, []int{0, 7}) {
 		t.Errorf("the job is %s, its attempts began at %v", j.State, all)
 	}
+}
+
+// Held says in a transaction why the job cannot be ended there, and the transaction goes on.
+func TestDoor_Held(t *testing.T) {
+	ctx := context.Background()
+	for what, c := range map[string]struct {
+		before func(s *shop, job *errand.Job[charge]) error
+		want   error
+	}{
+		"held": {func(*shop, *errand.Job[charge]) error { return nil }, nil},
+		"cancelled": {func(s *shop, job *errand.Job[charge]) error {
+			_, err := s.q.Cancel(ctx, job.ID)
+			return err
+		}, errand.ErrCancelled},
+		"finished": {func(_ *shop, job *errand.Job[charge]) error {
+			return job.Finish(ctx, func(*sql.Tx) error { return nil })
+		}, errand.ErrFinished},
+		"lost": {func(s *shop, _ *errand.Job[charge]) error { return s.giveBack() }, errand.ErrLeaseLost},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, errand.Options{})
+			w := errand.NewWorker(s.q, nil)
+			held, ended := make(chan error, 1), make(chan error, 1)
+			again := false
+			errand.Handle(w, func(_ context.Context, job *errand.Job[charge]) error {
+				if again {
+					return nil
+				}
+				again = true
+				if err := c.before(s, job); err != nil {
+					ended <- err
+					return nil
+				}
+				ended <- s.q.Tx(ctx, func(tx *sql.Tx) error {
+					held <- within(job, tx).Held(ctx)
+					return writeReceipt(tx, 1)
+				})
+				return nil
+			})
+			enqueue(t, s.q, charge{1}, nil)
+			stop := run(t, w)
+			if err := errors.Join(<-ended, stop()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-held; !errors.Is(err, c.want) || c.want == nil && err != nil {
+				t.Errorf("Held returned %v, want %v", err, c.want)
+			}
+			if n := s.receipts(1); n != 1 {
+				t.Errorf("%d rows are there, want that of the transaction", n)
+			}
+		})
+	}
+}
+
+// giveBack ends all leases, as a process may that takes their holder for dead.
+func (s *shop) giveBack() error {
+	var l storage.Lease
+	if err := s.db.QueryRow("SELECT id, token FROM errand_job WHERE state = 3").Scan(&l.Key, &l.Token); err != nil {
+		return err
+	}
+	store, err := sqlite.Open(s.path, nil)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	x := storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{{Lease: l, Outcome: storage.OutcomeReturned}}}
+	_, err = store.Exchange(context.Background(), time.Now(), x)
+	return err
 }
 
 func TestDoor_Within_faults(t *testing.T) {

@@ -131,3 +131,55 @@ func TestJobs_bounded(t *testing.T) {
 		}
 	}
 }
+
+// A glance at many jobs has those that are live, in the order of the IDs, and nothing of others.
+func TestGlance(t *testing.T) {
+	ctx, s := context.Background(), newDB(t, nil).open()
+	j := newJob("default", "a")
+	j.Tags, j.Group, j.StartWithin, j.Headers = []string{"y", "x"}, "g", time.Hour, []byte(`{"h":"v"}`)
+	rich, err := s.Enqueue(ctx, t0, []storage.NewJob{j})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := enqueue(t, s, "b", 4)
+	ended := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: time.Hour}}
+	leased := lease(t, s, 3, "b")
+	for i, o := range []storage.Outcome{storage.OutcomeDone, storage.OutcomeDead} {
+		ended.Finish = append(ended.Finish, storage.Finish{Lease: leased[i].Lease, Outcome: o, Reason: storage.ReasonPermanent, Error: "no"})
+	}
+	if r, err := s.Exchange(ctx, t0, ended); err != nil || r.Finished[0] != storage.Applied || r.Finished[1] != storage.Applied {
+		t.Fatal(r, err)
+	}
+	var waits storage.ID // of the last, which is not leased
+	for _, e := range all {
+		if !slices.ContainsFunc(leased, func(l storage.Leased) bool { return l.ID == e.ID }) {
+			waits = e.ID
+		}
+	}
+	running := leased[2].ID
+	unknown, alike := storage.ID{1}, waits
+	alike[0]++ // its key may be that of another job
+	got, err := s.Glance(ctx, []storage.ID{running, leased[0].ID, unknown, rich[0].ID, leased[1].ID, alike, waits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []storage.ID
+	for _, r := range got {
+		ids = append(ids, r.ID)
+	}
+	if want := []storage.ID{running, rich[0].ID, waits}; !slices.Equal(ids, want) {
+		t.Fatalf("the jobs are %v, want %v", ids, want)
+	}
+	if r := got[1]; !slices.Equal(r.Tags, []string{"x", "y"}) || r.Group != "g" || !r.StartBy.Equal(t0.Add(time.Hour)) || r.State != storage.Ready {
+		t.Errorf("%+v", r)
+	}
+	if got[0].State != storage.Running || len(got[1].Args) != 0 {
+		t.Errorf("%s, with args %q", got[0].State, got[1].Args)
+	}
+	if got, err := s.Glance(ctx, nil); err != nil || len(got) != 0 {
+		t.Errorf("of none: %v, %v", got, err)
+	}
+	if got, err := s.Glance(ctx, []storage.ID{unknown}); err != nil || len(got) != 0 {
+		t.Errorf("of one that is not there: %v, %v", got, err)
+	}
+}
