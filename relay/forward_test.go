@@ -199,7 +199,7 @@ func (d *device) add(t testing.TB, n int, group func(i int) string) {
 // until waits for a condition, which events bring about.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(25 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not after 2 minutes: %s", what)
 		}
