@@ -33,8 +33,9 @@ type look struct {
 	crew
 	condition
 
-	past past
-	away *away // why there is no newer look; nil if this is the newest
+	past    past
+	relayed relayed
+	away    *away // why there is no newer look; nil if this is the newest
 
 	// What follows is set by settle. until and navUntil are when the look and its nav may be others
 	// without a commit; zero: never.
@@ -282,7 +283,7 @@ func (s *looks) expire() {
 	s.tried = time.Time{}
 	if s.last != nil {
 		old := *s.last
-		old.judged = time.Time{} // what jobs wait behind is part of the health
+		old.judged, old.relayed.read = time.Time{}, time.Time{} // what jobs wait behind is part of the health
 		old.settle()
 		s.last = &old
 	}
@@ -403,6 +404,11 @@ func (s *looks) rest(ctx context.Context, l *look, changed bool) (err error) {
 			return err
 		}
 		l.past.read, l.past.version = time.Now(), l.version
+	}
+	if first || (l.relayed.version != l.version || !l.known) && time.Since(l.relayed.read) >= askEach {
+		if l.relayed, err = readRelayed(ctx, s.q, l.version); err != nil {
+			return err
+		}
 	}
 	if !first && time.Since(l.asked) < l.askAgain() {
 		return nil

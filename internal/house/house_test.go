@@ -97,7 +97,7 @@ func TestHouse_directions(t *testing.T) {
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage", "storage/sqlite"},
 		"metrics":                      {module},
-		"dashboard":                    {module, "internal/argfilter", "internal/indent", "internal/perminute", "internal/plot", "internal/seconds", "policy", "topic", "webhook"},
+		"dashboard":                    {module, "internal/argfilter", "internal/indent", "internal/perminute", "internal/plot", "internal/seconds", "policy", "relay", "topic", "webhook"},
 		"internal/perminute":           {},
 		"internal/argfilter":           {module},
 		"internal/indent":              {},
