@@ -33,9 +33,8 @@ type look struct {
 	crew
 	condition
 
-	past    past
-	relayed relayed
-	away    *away // why there is no newer look; nil if this is the newest
+	past past
+	away *away // why there is no newer look; nil if this is the newest
 
 	// What follows is set by settle. until and navUntil are when the look and its nav may be others
 	// without a commit; zero: never.
@@ -59,6 +58,7 @@ type condition struct {
 	// readOnly: the queue is open for reading alone, and does not know whether it could write.
 	readOnly bool
 	judged   time.Time
+	relayed  relayed
 }
 
 // away is why the queue cannot be looked at.

@@ -75,7 +75,7 @@ func (d *DeviceInfo) add(id string, e storage.Entry) error {
 		return err
 	}
 	d.Streams = append(d.Streams, StreamInfo{ID: id, LastSeen: e.UpdatedAt, N: row.N, Held: row.Held, Counts: row.Counts})
-	d.Counts.add(row.Counts)
+	d.Counts.Add(row.Counts)
 	if row.Held {
 		d.Held++
 	}
@@ -115,7 +115,8 @@ func (c *Counts) fields() []*int64 {
 	return []*int64{&c.Enqueued, &c.Duplicates, &c.Refused, &c.Later, &c.Bytes}
 }
 
-func (c *Counts) add(more Counts) {
+// Add adds more to c.
+func (c *Counts) Add(more Counts) {
 	by := more.fields()
 	for i, n := range c.fields() {
 		*n += *by[i]

@@ -96,7 +96,7 @@ func TestHouse_directions(t *testing.T) {
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage", "storage/sqlite"},
-		"metrics":                      {module},
+		"metrics":                      {module, "relay"},
 		"dashboard":                    {module, "internal/argfilter", "internal/indent", "internal/perminute", "internal/plot", "internal/seconds", "policy", "relay", "topic", "webhook"},
 		"internal/perminute":           {},
 		"internal/argfilter":           {module},
