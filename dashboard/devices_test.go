@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -212,4 +213,52 @@ func TestDevices_none(t *testing.T) {
 		}
 		pageSays(t, h, "/devices", []string{"No devices."}, nil)
 	})
+}
+
+// What a device and its server keep of a job that was passed on is on the pages of both.
+func TestDevices_bothSides(t *testing.T) {
+	server, device := open(t), open(t)
+	private, public := relay.NewKey()
+	serverKey, serverPublic := relay.NewKey()
+	if err := relay.PutDevice(t.Context(), server, relay.Device{Name: "pump-17", Key: public}); err != nil {
+		t.Fatal(err)
+	}
+	h, err := relay.Handler(server, &relay.HandlerOptions{Server: "hub", Key: serverKey, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := httptest.NewServer(h)
+	defer hub.Close()
+	w := errand.NewWorker(device, &errand.WorkerOptions{Queues: []string{"up"}, Logger: quiet})
+	if err := relay.Forward(w, &relay.Options{Queue: "up", URL: hub.URL, Server: "hub", Device: "pump-17", Key: relay.KeyText(private), ServerKey: serverPublic, Streams: 1, Logger: quiet}); err != nil {
+		t.Fatal(err)
+	}
+	done, err := device.Subscribe(t.Context(), errand.EventFilter{Types: []errand.EventType{errand.EventDone}}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := runs(t, w)
+	add(t, device, mail{"a"}, &errand.JobOptions{Queue: "up"})
+	<-done.Events()
+	stop()
+	pageSays(t, as(server, dashboard.Viewer), "/device?name=pump-17", []string{`data-label="Enqueued">1<`, "goes on", "ed25519-public"}, []string{"sent nothing yet", strings.TrimPrefix(public, "ed25519-public:")})
+	_, text := get(as(device, dashboard.Viewer), "/devices")
+	text = plain(text)
+	for _, want := range []string{"up Device pump-17 Server hub Waiting 0", "Missing on the server nothing", "goes on"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("without %q: %s", want, text)
+		}
+	}
+}
+
+// A row of a device that cannot be read is said, and keeps nobody from the rest.
+func TestDevices_unreadable(t *testing.T) {
+	q := open(t)
+	putEntry(t, q, "relay-device", "pump-17", []byte("{"))
+	h := as(q, dashboard.Viewer)
+	pageSays(t, h, "/", []string{"The file is damaged."}, nil)
+	pageSays(t, h, "/lanes", nil, []string{"cannot be looked at"})
+	if status, text := get(h, "/devices"); status != 503 || !strings.Contains(text, "errand doctor says what is damaged") {
+		t.Errorf("%d %s", status, plain(text))
+	}
 }

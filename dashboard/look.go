@@ -406,7 +406,8 @@ func (s *looks) rest(ctx context.Context, l *look, changed bool) (err error) {
 		l.past.read, l.past.version = time.Now(), l.version
 	}
 	if first || (l.relayed.version != l.version || !l.known) && time.Since(l.relayed.read) >= askEach {
-		if l.relayed, err = readRelayed(ctx, s.q, l.version); err != nil {
+		l.relayed, err = readRelayed(ctx, s.q, l.version)
+		if s.met(err); err != nil && !errors.Is(err, errand.ErrCorrupt) { // a row of theirs keeps nobody from the rest
 			return err
 		}
 	}

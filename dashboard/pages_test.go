@@ -215,15 +215,7 @@ func TestPages_content(t *testing.T) {
 		"/search?q=" + made.long.String()[:20]:          {made.long.String() + `">`},
 		"/search?q=0000abcd&format=json":                {`"hits":[]`},
 	} {
-		status, text := get(h, path)
-		if status != 200 {
-			t.Errorf("%s: %d", path, status)
-		}
-		for _, want := range wants {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s is without %q: %s", path, want, text)
-			}
-		}
+		pageSays(t, h, path, wants, nil)
 	}
 }
 

@@ -50,7 +50,7 @@ func Queues(ctx context.Context, q *errand.Queue) (all []QueueInfo, err error) {
 	err = r.each(ctx, queueClass, func(e storage.Entry) error {
 		var d queueDoc
 		if err := json.Unmarshal(e.Doc, &d); err != nil {
-			return fmt.Errorf("errand: relay: row of queue %q: %w", e.Name, err)
+			return fmt.Errorf("%w: relayed queue %q: %w", errand.ErrCorrupt, e.Name, err)
 		}
 		info := QueueInfo{Queue: e.Name, Device: d.Device, Server: d.Server}
 		for i := range d.Streams {
@@ -144,7 +144,7 @@ func (r outRows) missing(ctx context.Context) (all []missingRow, err error) {
 	err = r.each(ctx, missingClass, func(e storage.Entry) error {
 		m := missingRow{entry: e}
 		if err := json.Unmarshal(e.Doc, &m.doc); err != nil {
-			return fmt.Errorf("errand: relay: missing jobs %q: %w", e.Name, err)
+			return fmt.Errorf("%w: missing jobs %q: %w", errand.ErrCorrupt, e.Name, err)
 		}
 		all = append(all, m)
 		return nil
@@ -172,7 +172,6 @@ func (r outRows) lack(ctx context.Context, row missingRow) (Lack, error) {
 	if _, err := hex.Decode(id[:], []byte(stream)); err != nil {
 		return l, fmt.Errorf("errand: relay: missing jobs %q: %w", row.entry.Name, err)
 	}
-	first := m.Before
 	after := sentName(id, max(m.S.N, 1)-1)
 	for {
 		page, _, err := r.Entries(ctx, sentClass, "", after, 50)
@@ -184,8 +183,8 @@ func (r outRows) lack(ctx context.Context, row missingRow) (Lack, error) {
 			if n := numberOf(e.Name); !strings.HasPrefix(e.Name, stream+"/") || n >= m.Before {
 				page = nil
 				break
-			} else if n > m.S.N {
-				first = min(first, n)
+			} else if n > m.S.N && len(e.Doc) == 0 {
+				l.From, l.To = m.S.N+1, n
 			}
 			if has := l.has(e); len(has) > 0 {
 				l.Jobs, l.sends = append(l.Jobs, has...), append(l.sends, e)
@@ -194,10 +193,6 @@ func (r outRows) lack(ctx context.Context, row missingRow) (Lack, error) {
 		if len(page) < 50 {
 			break
 		}
-	}
-	// Requests without a job that was done have no list either: these are named as if they had one.
-	if first > m.S.N+1 {
-		l.From, l.To = m.S.N+1, first-1
 	}
 	return l, nil
 }
