@@ -42,6 +42,9 @@ var verbs = []func(*tool) *cobra.Command{
 	groupsCommand,
 	workCommand,
 	guardian,
+	relayCommand,
+	serveCommand,
+	devicesCommand,
 	deadCommand,
 	bulkCommand,
 	schedulesCommand,
@@ -247,6 +250,15 @@ func group(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
 	}
 	cmd.AddCommand(verbs...)
 	return cmd
+}
+
+// require has a command refuse to run without some flags.
+func require(cmd *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		if err := cmd.MarkFlagRequired(name); err != nil { // there is no such flag
+			panic(err)
+		}
+	}
 }
 
 // noVerb refuses what is no verb of a command, and names those that may have been meant: of the
