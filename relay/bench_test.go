@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/relay"
 	"github.com/errandq/errand/relay/internal/ratchet"
@@ -16,11 +18,13 @@ import (
 const batch = 200
 
 // batches returns jobs as devices send them: args of about 90 bytes, and no keys.
-func batches(n int) [][]wire.Job {
+func batches(b *testing.B, n int) [][]wire.Job {
 	all := make([][]wire.Job, n)
 	for i := range all {
 		for k := range batch {
 			all[i] = append(all[i], job("measure", func(j *wire.Job) {
+				// As a device makes them, since these IDs are kept in an index.
+				j.ID = wire.ID(must(uuid.NewV7())(b))
 				j.Args = fmt.Appendf(nil, `{"sensor":"pump-%d/flow","value":%d.25,"unit":"l/min","quality":"good","seq":%d}`, k%7, k*37%1000, i*batch+k)
 			}))
 		}
@@ -37,7 +41,7 @@ func BenchmarkHandler(b *testing.B) {
 		d := s.device(deviceName, relay.Rights{})
 		d.ask()
 		// Requests are recorded one ahead: the token of the next is in the answer.
-		all := batches(b.N)
+		all := batches(b, b.N)
 		b.ReportAllocs()
 		b.ResetTimer()
 		for _, jobs := range all {
@@ -63,7 +67,7 @@ func BenchmarkHandler(b *testing.B) {
 		b.Run(fmt.Sprintf("EnqueueMany/origin=%v", more), func(b *testing.B) {
 			q := openQueue(b, filepath.Join(b.TempDir(), "jobs.db"), nil)
 			all := make([][]errand.NewJob, b.N)
-			for i, jobs := range batches(b.N) {
+			for i, jobs := range batches(b, b.N) {
 				for _, j := range jobs {
 					n := errand.NewJob{Args: errand.RawArgs{OfKind: j.Kind, JSON: j.Args}}
 					if more {

@@ -119,7 +119,7 @@ func TestHandler_noKey(t *testing.T) {
 
 // A request that comes again has no effect, nor has a send that comes after an ask.
 //
-//errand:shows copies and late requests | 3 | A request of a device that comes twice, or late, enqueues nothing
+//errand:shows copies and late requests | | A request of a device that comes twice, or late, enqueues nothing
 func TestHandler_once(t *testing.T) {
 	s := serve(t, nil, nil)
 	d := s.device(deviceName, relay.Rights{})
@@ -182,7 +182,7 @@ func TestHandler_lostAnswer(t *testing.T) {
 
 // Only what the device has signed for this server is taken, while the device may send.
 //
-//errand:shows who is not the device | 10 | Nothing is enqueued of who is revoked, has another key, or changes or replays a request elsewhere
+//errand:shows who is not the device | | Nothing is enqueued of who is revoked, has another key, or changes or replays a request elsewhere
 func TestHandler_strangers(t *testing.T) {
 	s := serve(t, nil, nil)
 	d, other := s.device(deviceName, relay.Rights{}), s.device("pump-18", relay.Rights{})
