@@ -53,7 +53,7 @@ verifies, is printed: it is for the other side.
 
 With --shared it makes a key of HMAC-SHA256 instead, for devices that are too small for
 Ed25519. The device and the server both need this FILE, and nothing is printed of it.`,
-		Example: "  errand devices new-key pump-17.key\n  errand devices new-key --shared meter-4.key",
+		Example: "  errand devices new-key pump-18.key\n  errand devices new-key --shared meter-4.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			key, public := relay.NewKey()

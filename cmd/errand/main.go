@@ -128,7 +128,7 @@ func newRoot(t *tool) *cobra.Command {
 func sayUsage(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		sayUsage(c)
-		if right := c.Args; right != nil && !c.HasSubCommands() {
+		if right := c.Args; right != nil && !onlyGroups(c) {
 			c.Args = func(cmd *cobra.Command, args []string) error {
 				err := right(cmd, args)
 				if err != nil {
@@ -139,6 +139,10 @@ func sayUsage(cmd *cobra.Command) {
 		}
 	}
 }
+
+// onlyGroups reports whether a command does nothing but group others: what does something has an
+// example.
+func onlyGroups(cmd *cobra.Command) bool { return cmd.HasSubCommands() && cmd.Example == "" }
 
 // given returns an error for a flag without a value, most likely that of a variable of a
 // shell which is not set: as if it were not there, it would choose more jobs than were meant.

@@ -108,9 +108,11 @@ func relayMissingCommand(t *tool) *cobra.Command {
 		Use:   "missing FILE",
 		Short: "List the jobs that a server lacks after it was put back",
 		Long: `List the jobs that a server had taken, and lacks since it was put back to an older copy of
-its file. A device learns of it when its streams send again, once errand devices accept has
-let them go on. NOT LISTED are the numbers of the requests whose jobs this file does not
-have any more, see --keep of errand relay. errand relay resend sends the others again.`,
+its file. A device learns of it when it next asks the server, which takes nothing of it
+then until errand devices accept. errand relay resend sends the jobs again.
+
+NOT LISTED are the numbers of requests whose jobs, if they had any, are not in this file
+any more, see --keep of errand relay.`,
 		Example: "  errand relay missing device.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -179,15 +181,12 @@ or wants --yes.`,
 			if err != nil {
 				return err
 			}
-			jobs, lost := 0, 0
+			jobs := 0
 			for i := range all {
 				jobs += len(all[i].Jobs)
-				if all[i].To > 0 {
-					lost++
-				}
 			}
-			if len(all) > 0 {
-				if err := t.confirm(yes, "enqueue %s again%s", jobsText(jobs), andForget(lost)); err != nil {
+			if jobs > 0 {
+				if err := t.confirm(yes, "enqueue %s again", jobsText(jobs)); err != nil {
 					return err
 				}
 			}
@@ -202,15 +201,4 @@ or wants --yes.`,
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	completeArgs(cmd, nil)
 	return cmd
-}
-
-// andForget says what a resend forgets without sending it.
-func andForget(lists int) string {
-	switch lists {
-	case 0:
-		return ""
-	case 1:
-		return ", and forget which requests of 1 stream cannot be sent"
-	}
-	return fmt.Sprintf(", and forget which requests of %d streams cannot be sent", lists)
 }

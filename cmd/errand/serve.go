@@ -145,7 +145,7 @@ func (o *whileOpen) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answered{ResponseWriter: w}
 	o.h.ServeHTTP(a, r)
 	if a.status >= http.StatusInternalServerError && !lives(context.WithoutCancel(r.Context()), o.q) {
-		o.end(queue.ErrClosed)
+		o.end(fmt.Errorf("the queue has ended: %w", queue.ErrClosed))
 	}
 }
 
