@@ -169,6 +169,26 @@ func TestRelay(t *testing.T) {
 	}
 }
 
+// With --json both ends write where they are, as one object.
+func TestRelay_JSON(t *testing.T) {
+	r := relaying(t)
+	for want, args := range map[string][]string{
+		`{ "listening": "http://127.0.0.1:<port>/relay" }`: {"serve", r.file("hub.db"), "--relay", "--listen", "127.0.0.1:0", "--server", "s", "--key", r.file("hub.key")},
+		`{ "queue": "up", "to": "https://jobs.example.org/relay" }`: {"relay", r.file("device.db"), "--to", "https://jobs.example.org/relay", "--server", "s", "--device", "d",
+			"--key", r.file("pump-17.key"), "--server-key", r.file("hub.pub"), "--queue", "up"},
+	} {
+		l := start(t, "", append(args, "--json")...)
+		got := l.next(t)
+		for got[len(got)-1] != '}' {
+			got += " " + strings.TrimSpace(l.next(t))
+		}
+		if got = constant(got, new([]string)); got != want {
+			t.Errorf("it writes %s, want %s", got, want)
+		}
+		l.over(t)
+	}
+}
+
 // A job that waits for the server says so, and has lost nothing.
 func TestRelay_Away(t *testing.T) {
 	r := relaying(t)

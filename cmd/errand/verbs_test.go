@@ -245,6 +245,16 @@ func harmless(path, id string) [][]string {
 		{"schedules", "show", path, evil},
 		{"dead", "ls", path, "--queue", evil},
 		{"queues", "ls", evil},
+		{"devices", "ls", path},
+		{"devices", "show", path, evil},
+		{"devices", "revoke", path, evil},
+		{"devices", "add", path, evil, "--key", evil},
+		{"relay", "missing", path},
+		{"relay", "missing", evil},
+		{"relay", path, "--to", evil, "--server", evil, "--device", evil, "--key", evil, "--queue", evil},
+		{"relay", path, "--to", evil, "--server", evil, "--device", evil, "--key", path, "--queue", evil},
+		{"serve", path, "--relay", "--listen", evil, "--server", evil, "--key", evil},
+		{"serve", path, "--relay", "--listen", evil, "--server", evil, "--key", path},
 	}
 }
 
