@@ -33,8 +33,9 @@ func serveCommand(t *tool) *cobra.Command {
 		Use:   "serve FILE --relay --listen ADDRESS --server NAME --key FILE",
 		Short: "Take the jobs of devices by HTTP, and enqueue them",
 		Long: `Take the jobs that devices pass on by errand relay, or a program, and enqueue each once.
-Devices send them to the path /relay, by https with --tls-cert, or else through a proxy
-that adds it: requests are signed, but whoever sees them can read the jobs.
+Devices send them to the path /relay, by https with --tls-cert, which is read when it
+starts, or else through a proxy that adds https: requests are signed, but whoever sees
+them can read the jobs.
 
 Only the devices of the file may send. errand devices adds them and says what each may,
 also while this runs. --devices names a file with a line for each, as NAME KEY. Those that
@@ -89,6 +90,8 @@ func (f *serveFlags) run(ctx context.Context, t *tool, path string) (err error) 
 	if err != nil {
 		return err
 	}
+	ctx, stop := heedSignals(ctx)
+	defer stop()
 	t.errs.Writer = &oneByOne{w: t.errs.Writer} // the logs of all requests
 	f.options.Logger = slog.New(slog.NewTextHandler(t.errs, nil))
 	return t.writing(ctx, path, f.create, func(q *queue.Queue) error {

@@ -79,8 +79,8 @@ func statusCommand(t *tool) *cobra.Command {
 		Long: `Show how a queue is: its jobs by queue, kind and state, how many a minute are done and
 fail, in the last five to ten minutes and by all processes ("-" if that is not known),
 how long they wait, the last success and failure, holds, the workers of all processes, the most frequent causes of
-dead letters, and what else somebody should look at. All numbers are kept, not
-counted. The file is only read: whether it can be written is not tried. --history adds
+dead letters, and what else somebody should look at. All numbers but those of devices are
+kept, not counted. The file is only read: whether it can be written is not tried. --history adds
 what has become of jobs, by five minutes for up to two hours, by hours for up to two
 days, else by six hours; a file keeps a day by five minutes and seven days by hours.
 
