@@ -291,7 +291,7 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 	switch {
 	case x.After.Held:
 		f.askAll()
-		return f.away.shut(fmt.Sprintf("stream %d is held until errand devices accept on the server: this device or the server was put back to an older copy, or another device has its key", s.index), cmp.Or(f.options.backoff, heldEvery))
+		return f.away.shut(s.whyHeld(), cmp.Or(f.options.backoff, heldEvery))
 	case x.Renew:
 		return nil
 	}
@@ -362,12 +362,26 @@ func (s *stream) aside(a wire.Answer, err error) error {
 	s.sent = nil
 	if err == nil {
 		p.end(fmt.Errorf("errand: relay: the server has answered with status %d: %s", a.Status, a.Error))
+		s.dropGroup(p.Group)
 		return nil
 	}
 	wait := min(setAside<<min(p.Snoozes, 6), mostAside)
 	s.of.log.Warn("errand: relay: a job does not get through, and is kept back", "job", p.ID, "kind", p.Kind, "queue", p.Queue, "for_s", wait.Seconds(), "error", err)
 	p.end(errand.Snooze(wait, err))
 	return s.of.closeFor(a, err)
+}
+
+// dropGroup gives back the jobs of a group that wait behind one that has failed.
+func (s *stream) dropGroup(group string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, func(p *parcel) bool {
+		behind := group != "" && p.Group == group
+		if behind {
+			p.end(door.ErrUntouched)
+		}
+		return behind
+	})
 }
 
 // troubled closes the gate after an error of the queue's own file.
@@ -409,23 +423,30 @@ func (s *stream) interrupt(c *call) {
 	}
 }
 
-// dropStopped gives back the jobs in hand of calls that have to end.
+// dropStopped gives back the jobs in hand of calls that have to end. Some that were put back wait.
 func (s *stream) dropStopped() {
-	s.sent = slices.DeleteFunc(s.sent, func(p *parcel) bool {
-		stopped := p.call.stopped.Load()
-		if stopped {
-			p.end(door.ErrUntouched)
+	stopped := func(p *parcel) bool {
+		if !p.call.stopped.Load() {
+			return false
 		}
-		return stopped
-	})
+		p.end(door.ErrUntouched)
+		return true
+	}
+	s.sent = slices.DeleteFunc(s.sent, stopped)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, stopped)
 }
 
-// context returns the context of a step. An interruption cancels it.
+// context returns the context of a step. An interruption cancels it, also one that was just before.
 func (s *stream) context() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancel = cancel
+	if slices.ContainsFunc(s.sent, func(p *parcel) bool { return p.call.stopped.Load() }) {
+		cancel()
+	}
 	return ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -445,6 +466,10 @@ func (s *stream) settleIdle() {
 	ctx, done := s.context()
 	defer done()
 	_ = s.sendNow(ctx) // else the next ask does
+}
+
+func (s *stream) whyHeld() string {
+	return fmt.Sprintf("stream %d is held until errand devices accept on the server: this device or the server was put back to an older copy, or another device has its key", s.index)
 }
 
 func (s *stream) isHeld() bool {
