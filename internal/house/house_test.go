@@ -98,6 +98,7 @@ func TestHouse_directions(t *testing.T) {
 		"metrics":                      {module},
 		"dashboard":                    {module, "internal/argfilter", "internal/indent", "internal/perminute", "internal/plot", "internal/seconds", "policy", "topic", "webhook"},
 		"internal/perminute":           {},
+		"internal/badnet":              {},
 		"internal/argfilter":           {module},
 		"internal/indent":              {},
 		"internal/plot":                {"policy"},
