@@ -145,8 +145,8 @@ func HandleMany[A Args](w *Worker, fn func(ctx context.Context, jobs []*Job[A]) 
 // that fit a queue the longest counts, as with all workers.
 //
 // What holds for a whole queue is set in [QueueOptions] alone: HandleQueue panics if Policy, Rules,
-// Budget, Concurrency, Gate, OpenJitter, OnDead or Aliases of the HandlerOptions are set. The policy
-// of a job counts before that of the queue. [Settings] of kinds, holds and outages are those of
+// Budget, Concurrency, OpenJitter, OnDead or Aliases of the HandlerOptions are set. Gate may be set there or
+// here, and is that of the queue. The policy of a job counts before that of the queue. [Settings] of kinds, holds and outages are those of
 // each kind, as ever, and so are counts, statistics and events.
 //
 // HandleQueue panics where HandleMany does, and if the worker does not work for the queue.
@@ -172,6 +172,9 @@ func (w *Worker) registerQueue(queue string, all []HandlerOptions, set func(*eng
 	}
 	if set := o.ofQueue(); set != "" {
 		panic(fmt.Sprintf("errand: HandleQueue %q: %s must be set in QueueOptions", queue, set))
+	}
+	if o.Gate != nil && w.queue.opts.optionsOf(queue).Gate != nil {
+		panic(fmt.Sprintf("errand: HandleQueue %q: gate must not be set here and in QueueOptions", queue))
 	}
 	h := w.made(queue, &o, set)
 	w.mu.Lock()
@@ -235,7 +238,7 @@ func (m *many[A]) last(ctx context.Context, job *Job[A]) error {
 	if beside && w.arrive(job) {
 		<-w.of.done
 		if w.of.most <= w.n {
-			return engine.ErrBehind
+			return engine.ErrUntouched
 		}
 		shared, err := batchVerdict(w.of.err, id)
 		w.shared.Store(shared)
@@ -254,7 +257,7 @@ func (m *many[A]) run(ctx context.Context, items []engine.Item) {
 	ordered := engine.InOrder(items)
 	for i := range items {
 		if ordered && len(live) < i { // behind one that has failed
-			items[i].Err = engine.ErrBehind
+			items[i].Err = engine.ErrUntouched
 			continue
 		}
 		job, err := decodeJob[A](items[i].Job)

@@ -225,6 +225,14 @@ func (in *inside) Complete(ctx context.Context) error {
 	return in.attempt.CompleteTx(ctx, in.store, in.tx)
 }
 
+// Held implements [door.Tx].
+func (in *inside) Held(ctx context.Context) error {
+	if in.attempt == nil {
+		return ErrNoAttempt
+	}
+	return in.attempt.HeldTx(ctx, in.store, in.tx)
+}
+
 // Checkpoint implements [door.Tx].
 func (in *inside) Checkpoint(ctx context.Context, v any) error {
 	if in.attempt == nil {

@@ -174,7 +174,7 @@ func (o *HandlerOptions) ofQueue() string {
 		set  bool
 	}{
 		{"policy", o.Policy != nil}, {"rules", o.Rules != nil}, {"budget", o.Budget != nil}, {"concurrency", o.Concurrency != 0},
-		{"gate", o.Gate != nil}, {"open_jitter", o.OpenJitter != 0}, {"on_dead", o.OnDead != nil}, {"aliases", o.Aliases != nil},
+		{"open_jitter", o.OpenJitter != 0}, {"on_dead", o.OnDead != nil}, {"aliases", o.Aliases != nil},
 	} {
 		if f.set {
 			return f.name

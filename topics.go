@@ -34,6 +34,9 @@ type publication = door.Publication[NewJob]
 func init() {
 	door.Install(func(queue any) (any, error) {
 		q, ok := queue.(*Queue)
+		if w, is := queue.(*Worker); is && w != nil {
+			q, ok = w.queue, true
+		}
 		if !ok || q == nil {
 			return nil, fmt.Errorf("errand: %T is no queue that is open", queue)
 		}
@@ -61,6 +64,15 @@ func (q *Queue) topics(in *inside) (door.Topics[NewJob], error) {
 		return nil, fmt.Errorf("%w: store %T keeps no messages", ErrUnsupportedDB, q.store)
 	}
 	return &topics{q, s, in}, nil
+}
+
+// Queue returns the queue, for [door.QueueOf].
+func (t *topics) Queue() *Queue { return t.queue }
+
+// Relaxed is [door.Relaxed].
+func (t *topics) Relaxed() bool {
+	s, ok := t.queue.store.(interface{ Durability() Durability })
+	return ok && s.Durability() == Relaxed
 }
 
 // Configure implements [door.Topics].

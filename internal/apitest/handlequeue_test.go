@@ -214,7 +214,7 @@ func TestHandleQueue_shown(t *testing.T) {
 }
 
 func TestHandleQueue_misuse(t *testing.T) {
-	q := openQueue(t, nil)
+	q := openQueue(t, &errand.Options{Queues: map[string]errand.QueueOptions{"gated": {Gate: new(errand.Switch)}}})
 	fn := (&relayed{}).pass
 	one := errand.BatchOptions{Max: 1}
 	for what, c := range map[string]struct {
@@ -226,13 +226,14 @@ func TestHandleQueue_misuse(t *testing.T) {
 		"another queue": {"other", one, nil, "does not work for it"},
 		"bad options":   {"default", errand.BatchOptions{}, nil, "max 0"},
 		"a policy":      {"default", one, []errand.HandlerOptions{{Policy: policy.Policy{}}}, "policy must be set in QueueOptions"},
+		"two gates":     {"gated", one, []errand.HandlerOptions{{Gate: new(errand.Switch)}}, "gate must not be set here and in QueueOptions"},
 		"aliases":       {"default", one, []errand.HandlerOptions{{Aliases: []string{"a"}}}, "aliases must be set"},
 		"a timeout":     {"default", one, []errand.HandlerOptions{{Timeout: -1}}, "must not be negative"},
 		"two options":   {"default", one, make([]errand.HandlerOptions, 2), "at most one"},
 		"a second":      {"taken", one, nil, "has a handler already"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "taken"}})
+			w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "taken", "gated"}})
 			errand.HandleQueue(w, "taken", fn, one)
 			defer func() {
 				if r := recover(); !strings.Contains(fmt.Sprint(r), c.want) {

@@ -1,4 +1,4 @@
-// Package door is how the packages topic and webhook keep what is theirs in the file of a
+// Package door is how the packages topic, webhook and relay keep what is theirs in the file of a
 // queue: messages, which jobs deliver, and entries, which are small documents such as a
 // subscription or an endpoint. Applications use those packages instead. By it the packages of
 // stores offer transactions that are no [database/sql.Tx], see [Tx], and package errandtest
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -115,6 +116,10 @@ type Tx[J any] interface {
 	// Complete and Checkpoint are Job.CompleteTx and Job.CheckpointTx, of the job that Within was
 	// given. Given a queue, they return ErrNoAttempt.
 	Complete(ctx context.Context) error
+	// Held returns the error that Complete would return because the job has lost its lease, was
+	// cancelled, or has ended. The transaction can go on after it, which it cannot after that of
+	// Complete.
+	Held(ctx context.Context) error
 	Checkpoint(ctx context.Context, v any) error
 	// Topics returns the door of the queue as it is inside the transaction: its Entry, Entries,
 	// PutEntries, Configure and Publish read and write there. From the first call of one of the
@@ -136,7 +141,7 @@ func Install(open func(queue any) (any, error), within func(of, tx any) (any, er
 	root.open, root.within = open, within
 }
 
-// Open returns the door of a queue of the root. It returns ErrUnsupportedDB if the queue's
+// Open returns the door of a queue of the root, or of that of a worker. It returns ErrUnsupportedDB if the queue's
 // store keeps no messages.
 func Open[J any](queue any) (Topics[J], error) {
 	if root.open == nil {
@@ -155,6 +160,22 @@ func Within[J any](of, tx any) (Tx[J], error) {
 	}
 	return as[Tx[J]](root.within(of, tx))
 }
+
+// QueueOf returns the queue of a worker of the root. Q is the root's *Queue.
+func QueueOf[Q any](worker any) (q Q, err error) {
+	if root.open == nil {
+		return q, errNoRoot(worker)
+	}
+	in, err := as[interface{ Queue() Q }](root.open(worker))
+	if err != nil {
+		return q, err
+	}
+	return in.Queue(), nil
+}
+
+// ErrUntouched is what a handler of HandleQueue returns for a job that goes back as if the handler had
+// not been called. Unless something keeps the job back, such as a gate, it comes again at once.
+var ErrUntouched = engine.ErrUntouched
 
 // TopicsTx returns the door of a queue inside a transaction, see [Tx].
 func TopicsTx[J any](queue, tx any) (Topics[J], error) {
@@ -180,6 +201,19 @@ func Import[J any](ctx context.Context, queue any, jobs []J, from []storage.ID) 
 		return nil, nil, err
 	}
 	return in.Import(ctx, jobs, from)
+}
+
+// Relaxed reports whether the last commits of a queue may be lost in a power cut, although they were
+// acknowledged: the Durability of its store is Relaxed. It is false for a store that does not say.
+func Relaxed(queue any) (bool, error) {
+	if root.open == nil {
+		return false, errNoRoot(queue)
+	}
+	in, err := as[interface{ Relaxed() bool }](root.open(queue))
+	if err != nil {
+		return false, err
+	}
+	return in.Relaxed(), nil
 }
 
 // JobsTx returns the jobs of a kind as a transaction of the application on the queue's file

@@ -174,15 +174,17 @@ func (a *attempt) call() {
 		}
 		a.verdict = a.judgePanic(text, stack(), r)
 	}()
-	err := a.handler.Run(a.ctx, a.job)
-	a.verdict = a.judge(err)
+	a.verdict = a.judge(a.handler.Run(a.ctx, a.job))
 	returned = true
 }
 
 // judge turns what a handler returned into a verdict.
 func (a *attempt) judge(err error) verdict {
-	if err == nil {
+	switch {
+	case err == nil:
 		return a.heedStop(verdict{kind: verdictDone}, nil)
+	case errors.Is(err, ErrUntouched):
+		return verdict{kind: verdictUnstarted}
 	}
 	v := a.judgeError(err)
 	if own, ok := errors.AsType[*PolicyError](err); ok {

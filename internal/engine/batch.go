@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -383,10 +382,6 @@ func (b *batch) call(live []*attempt) {
 		a.shared = items[i].Shared
 		if items[i].Stack != "" {
 			a.verdict = a.judgePanic(items[i].Err.Error(), cut(items[i].Stack, maxStack), items[i].Err)
-			continue
-		}
-		if errors.Is(items[i].Err, ErrBehind) {
-			a.verdict = verdict{kind: verdictUnstarted}
 			continue
 		}
 		a.judgeCaught(items[i].Err)

@@ -8,9 +8,9 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// ErrBehind is the error of a job with which its handler was not called, as one before it
-// in its group has not ended.
-var ErrBehind = errors.New("a job before it in its group has not ended")
+// ErrUntouched is the error of a job that goes back as if its handler had not been called: one before
+// it in its group has not ended, or its handler passes jobs on and has not got to it.
+var ErrUntouched = errors.New("errand: the job was not touched")
 
 // inOrder reports whether attempts of one group were leased together, so that none of them
 // may overtake another.

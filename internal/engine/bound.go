@@ -46,6 +46,9 @@ func newBounds(c *Config) *bounds {
 		if isPrefix(queue) && most > 0 {
 			all.each[queue], most = &each{limit: most, held: map[string]int{}}, 0
 		}
+		if s.Gate == nil {
+			s.Gate = c.QueueHandlers[queue].Gate
+		}
 		add(all.queues, queue, storage.Lane{Queue: queue}, most, s.Gate)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {

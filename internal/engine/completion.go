@@ -149,6 +149,16 @@ func (a *Attempt) CompleteTx(ctx context.Context, store storage.TxEnqueuer, tx a
 	return a.caused(ctx, a.finish(ctx, store, tx))
 }
 
+// HeldTx returns why CompleteTx would be refused, if it would be.
+func (a *Attempt) HeldTx(ctx context.Context, store storage.TxEnqueuer, tx any) error {
+	if err := a.begin(); err != nil {
+		return err
+	}
+	defer a.calls.Done()
+	r, err := store.LookTx(ctx, tx, a.of.job.Lease)
+	return errors.Join(err, a.refusal(r))
+}
+
 func (a *Attempt) finish(ctx context.Context, store storage.TxEnqueuer, tx any) error {
 	cfg := a.of.cfg
 	f := storage.Finish{Lease: a.of.job.Lease, Outcome: storage.OutcomeDone}

@@ -369,7 +369,7 @@ func TestDocs_names(t *testing.T) {
 	for _, name := range allPages(t) {
 		texts[name] = read(t, name)
 	}
-	for _, dir := range []string{"webhook", "topic", "topic/filter", "gate", "policy", "storage", "storage/sqlite"} {
+	for _, dir := range []string{"webhook", "topic", "topic/filter", "relay", "gate", "policy", "storage", "storage/sqlite"} {
 		for name, file := range parseDir(t, dir) {
 			for _, c := range file.Comments {
 				texts[name] += c.Text()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/relay"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/topic/filter"
 	"github.com/errandq/errand/webhook"
@@ -36,6 +37,7 @@ func TestHouse_json(t *testing.T) {
 	r.methods(reflect.TypeFor[*topic.Topics]())
 	r.methods(reflect.TypeFor[*webhook.Webhooks]())
 	r.methods(reflect.TypeFor[policy.Policy]())
+	r.add(reflect.TypeFor[relay.DeviceInfo]())
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[errand.JobInfo](), reflect.TypeFor[errand.Failure](), reflect.TypeFor[errand.Event](), reflect.TypeFor[errand.Cause](),
 		reflect.TypeFor[errand.Tick](), reflect.TypeFor[errand.WorkerLimit](), reflect.TypeFor[webhook.Answer](), reflect.TypeFor[topic.Published](),

@@ -20,7 +20,7 @@ import (
 // logging calls f for each file of the packages that log.
 func logging(t *testing.T, f func(name string, file *ast.File)) {
 	t.Helper()
-	for _, dir := range []string{".", "internal/engine", "internal/logs", "storage/sqlite", "webhook", "topic", "cmd/errand"} {
+	for _, dir := range []string{".", "internal/engine", "internal/logs", "storage/sqlite", "webhook", "topic", "relay", "cmd/errand"} {
 		for name, file := range parseDir(t, dir) {
 			if !strings.HasSuffix(name, "_test.go") && name != "topic/sns.go" { // whose lines are those of SNS
 				f(name, file)

@@ -90,6 +90,7 @@ func TestHouse_directions(t *testing.T) {
 		"storage/sqlite/internal/packed": {"storage"},
 		// pure
 		"storage/internal/rules": {"storage"},
+		"relay":                  {module, "internal/door", "relay/internal/ratchet", "relay/internal/wire", "storage"},
 		"relay/internal/ratchet": {},
 		"relay/internal/wire":    {"internal/seconds", "relay/internal/ratchet"},
 		// so that it is about operating systems alone

@@ -38,10 +38,10 @@ var lacks = []struct{ words, belied string }{
 	{"no call that takes a job out by hand", `^Queue\.(Lease|Claim|Receive|Take)`},
 	{"cannot wait for a message", `^Queue\.Signal|^Job\.(Recv|Receive|Wait)`},
 	{"; none | A job cannot wait", `^Queue\.Signal|^Job\.(Recv|Receive|Wait)`},
-	{"no streams", `Stream`},
-	{"; none | There are no streams", `Stream`},
-	{"Streams that each consumer reads", `Stream`},
-	{"Work on [several hosts]", `(^|/)relay$|^errand relay`},
+	{"no streams", `^Streams?$|^(Queue|Topics)\.\w*Stream`},
+	{"; none | There are no streams", `^Streams?$|^(Queue|Topics)\.\w*Stream`},
+	{"Streams that each consumer reads", `^Streams?$|^(Queue|Topics)\.\w*Stream`},
+	{"Work on [several hosts]", `^Forward|^errand relay`},
 	{"Drivers of SQLite other than modernc.org/sqlite", `^storage/(mattn|ncruces|glebarez)`},
 }
 

@@ -447,6 +447,9 @@ func (l *lifetime) usable() error {
 // Path returns the path of the database. Links on the way to it may be resolved.
 func (s *Store) Path() string { return s.path }
 
+// Durability returns what an acknowledged write survives, as the options of the Store say.
+func (s *Store) Durability() Durability { return s.opts.Durability }
+
 // Close implements [storage.Store]. Closing twice is harmless; every call
 // returns when all is closed. It waits for calls under way and must not be
 // called by the function of a Tx.

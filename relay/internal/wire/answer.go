@@ -73,7 +73,7 @@ func SignAnswer(of Head, a Answer, by Signer) (Message, error) {
 	if of.signature == "" {
 		return Message{}, wrong("request", "as it is", "must have a signature")
 	}
-	out := answer{Error: cut(a.Error, maxReason)}
+	out := answer{Error: Cut(a.Error, MaxReason)}
 	if a.Status == http.StatusOK {
 		var err error
 		if out, err = encodeAnswer(a.Answer); err != nil {
@@ -108,7 +108,7 @@ func encodeAnswer(a ratchet.Answer) (answer, error) {
 		letters.WriteByte(outcomes[v.Outcome])
 		s.Jobs = append(s.Jobs, v.Job[:]...)
 		if v.Outcome == ratchet.Refused {
-			reasons = append(reasons, cut(v.Reason, maxReason))
+			reasons = append(reasons, Cut(v.Reason, MaxReason))
 		}
 	}
 	s.Outcomes = letters.String()
@@ -141,7 +141,7 @@ func OpenAnswer(of Head, status int, header http.Header, body io.Reader, from Ve
 	if err := decode("answer", text, &in); err != nil {
 		return Answer{}, err
 	}
-	a := Answer{Status: status, RetryAfter: retryAfter, Error: cut(in.Error, maxReason)}
+	a := Answer{Status: status, RetryAfter: retryAfter, Error: Cut(in.Error, MaxReason)}
 	if status == http.StatusOK {
 		a.Answer, err = in.decode(of.ID)
 	}
@@ -208,7 +208,7 @@ func (s *taking) verdicts() ([]ratchet.Verdict, error) {
 		case 0:
 			return nil, wrong("s.outcomes", s.Outcomes[i:], "must begin with one of"+outcomes)
 		case ratchet.Refused:
-			v.Reason, reasons = cut(reasons[0], maxReason), reasons[1:]
+			v.Reason, reasons = Cut(reasons[0], MaxReason), reasons[1:]
 		}
 		all = append(all, v)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/errandq/errand/internal/seconds"
@@ -39,11 +40,16 @@ func pack(e Encoding, v any) ([]byte, error) {
 		return text, err
 	}
 	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
+	w := writers.Get().(*gzip.Writer)
+	defer writers.Put(w)
+	w.Reset(&b)
 	_, err = w.Write(text)
 	err = errors.Join(err, w.Close())
 	return b.Bytes(), err
 }
+
+// writers are of gzip. A new one takes 800 KB, which is more work than a body.
+var writers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 
 // read returns a body as it was sent, if it is the one that was signed.
 func (s sealed) read(body io.Reader) ([]byte, error) {

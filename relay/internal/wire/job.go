@@ -80,8 +80,8 @@ func (j *Job) check() *FieldError {
 	switch {
 	case j.ID == ID{}:
 		return wrong("id", 0, "must be there, and not zero")
-	case !isName(j.Kind):
-		return wrong("kind", j.Kind, nameForm)
+	case !IsName(j.Kind):
+		return wrong("kind", j.Kind, NameForm)
 	case len(j.Args) == 0:
 		return wrong("args", "", "must be there")
 	case len(j.Group) > maxGroup:

@@ -20,6 +20,9 @@ type Head struct {
 	body      sealed
 }
 
+// Length returns how many bytes the body has as it is sent.
+func (h Head) Length() int { return h.body.length }
+
 var kinds = []string{"", "check", "ask", "send"}
 
 const requestWords, deviceWord = 14, 4
@@ -50,10 +53,10 @@ func SignRequest(h Head, jobs []Job, by Signer) (Head, Message, error) {
 // validate checks what the form of the words leaves open.
 func (h Head) validate() error {
 	switch {
-	case !isName(h.Server):
-		return wrong("server", h.Server, nameForm)
-	case !isName(h.Device):
-		return wrong("device", h.Device, nameForm)
+	case !IsName(h.Server):
+		return wrong("server", h.Server, NameForm)
+	case !IsName(h.Device):
+		return wrong("device", h.Device, NameForm)
 	case h.Kind < ratchet.AskCheck || h.Kind > ratchet.Send:
 		return wrong("kind", int(h.Kind), "must be AskCheck, Ask or Send")
 	case h.Encoding != Identity && h.Encoding != Gzip:
@@ -83,7 +86,7 @@ func OpenRequest(method, server string, header http.Header, keyOf func(device st
 		return h, err
 	}
 	device := t.words[deviceWord]
-	if !isName(device) {
+	if !IsName(device) {
 		return h, ErrSignature
 	}
 	if key := keyOf(device); key == nil || !key.Verify([]byte(t.line), bytes) {

@@ -130,9 +130,11 @@ func (t *text) sealed(l Limits) (s sealed) {
 	return s
 }
 
-const nameForm = "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}"
+// NameForm is what a name has to be, for errors.
+const NameForm = "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}"
 
-func isName(s string) bool {
+// IsName reports whether s is a name.
+func IsName(s string) bool {
 	for i := range len(s) {
 		c := s[i] | 0x20 // letters in lower case
 		if alnum := 'a' <= c && c <= 'z' || '0' <= s[i] && s[i] <= '9'; !alnum && (i == 0 || !strings.Contains("._:/-", s[i:i+1])) {

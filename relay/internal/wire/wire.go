@@ -133,8 +133,12 @@ const (
 	SignatureHeader = "Errand-Relay-Signature"
 )
 
-// MaxJobs is how many jobs a send has at most.
-const MaxJobs = 1000
+const (
+	// MaxJobs is how many jobs a send has at most.
+	MaxJobs = 1000
+	// MaxReason is how many bytes the reason of a refusal has at most.
+	MaxReason = 200
+)
 
 const (
 	version   = "errand-relay/1"
@@ -144,7 +148,6 @@ const (
 	maxTag    = 64
 	maxGroup  = 256
 	maxUnique = 1024
-	maxReason = 200
 	maxLevels = 1002 // an array of objects whose args have 1,000
 )
 
@@ -167,7 +170,7 @@ type FieldError struct {
 func (e *FieldError) Error() string {
 	value := fmt.Sprint(e.Value)
 	if s, ok := e.Value.(string); ok {
-		value = fmt.Sprintf("%q", cut(s, 64))
+		value = fmt.Sprintf("%q", Cut(s, 64))
 	}
 	s := fmt.Sprintf("errand: relay: %s %s: %s", e.Field, value, e.Limit)
 	if e.Err != nil && !errors.Is(e.Err, ErrTooLarge) {
@@ -194,8 +197,8 @@ func atMost(field string, n, most int) error {
 	return nil
 }
 
-// cut returns the beginning of s, of at most n bytes.
-func cut(s string, n int) string {
+// Cut returns the beginning of s, of at most n bytes.
+func Cut(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

@@ -1,0 +1,97 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/errandq/errand/relay/internal/ratchet"
+	"github.com/errandq/errand/relay/internal/wire"
+)
+
+// exchange makes a request, and returns the answer of the server. What is not signed by the server is an
+// error, such as a [wire.UnsignedError].
+func (f *forwarder) exchange(ctx context.Context, stream ratchet.ID, r ratchet.Request, jobs []wire.Job) (wire.Answer, error) {
+	signer, from, err := f.sign(ctx)
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	head := wire.Head{Server: f.options.Server, Device: f.options.Device, Stream: stream, Request: r, Encoding: wire.Identity}
+	if len(jobs) > 0 {
+		head.Encoding = wire.Gzip
+	}
+	head, m, err := wire.SignRequest(head, jobs, signer)
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, f.options.URL, bytes.NewReader(m.Body))
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	request.Header = m.Header
+	answer, err := f.options.Client.Do(request)
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	defer answer.Body.Close()
+	a, err := wire.OpenAnswer(head, answer.StatusCode, answer.Header, answer.Body, from, wire.Limits{})
+	_, _ = io.CopyN(io.Discard, answer.Body, 1<<10) // so that the connection is used again
+	if unsigned, ok := errors.AsType[*wire.UnsignedError](err); ok {
+		return wire.Answer{RetryAfter: secondsOf(answer.Header.Get("Retry-After"))}, unsigned
+	}
+	return a, err
+}
+
+func secondsOf(header string) int {
+	n, err := strconv.Atoi(header)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// statusOf returns the status of an answer, signed or not; zero if there was none.
+func statusOf(a wire.Answer, err error) int {
+	if unsigned, ok := errors.AsType[*wire.UnsignedError](err); ok {
+		return unsigned.Status
+	}
+	return a.Status
+}
+
+// failureOf names the kind of a failure.
+func failureOf(a wire.Answer, err error) string {
+	return fmt.Sprint(statusOf(a, err), err == nil)
+}
+
+// closeFor closes the gate for a failure, and returns why.
+func (f *forwarder) closeFor(a wire.Answer, err error) error {
+	wait := time.Duration(min(a.RetryAfter, int(mostHeeded/time.Second))) * time.Second
+	unsigned, isUnsigned := errors.AsType[*wire.UnsignedError](err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err // the worker stops
+	case isUnsigned:
+		return f.away.shut(fmt.Sprintf("no answer from %s: %v", f.options.Server, unsigned), wait)
+	case err != nil:
+		return f.away.shut(fmt.Sprintf("no answer from %s: %v", f.options.Server, err), 0)
+	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden:
+		f.forgetKey()
+	}
+	return f.away.shut(fmt.Sprintf("%s has answered with status %d: %s", f.options.Server, a.Status, a.Error), wait)
+}
+
+// probe finds out whether the server can be sent jobs: by a stream that is held, or else by the first.
+func (f *forwarder) probe(ctx context.Context) error {
+	s := f.streams[0]
+	for _, x := range f.streams[1:] {
+		if x.isHeld() {
+			s = x
+		}
+	}
+	return s.probe(ctx)
+}

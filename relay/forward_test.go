@@ -1,0 +1,435 @@
+package relay
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/relay/internal/ratchet"
+	"github.com/errandq/errand/relay/internal/wire"
+)
+
+const (
+	testSeed   = "ed25519-private:0101010101010101010101010101010101010101010101010101010101010101"
+	serverSeed = "ed25519-private:0202020202020202020202020202020202020202020202020202020202020202"
+)
+
+// fake is a server in memory, which does as the test says.
+type fake struct {
+	*httptest.Server
+	mu      sync.Mutex
+	streams map[ratchet.ID]ratchet.Server
+	jobs    []wire.Job
+	sends   int
+	judge   func(wire.Job) (ratchet.Outcome, string) // nil: all are enqueued
+	// around is called for each request, with what answers it. If nil, it is answered.
+	around func(h wire.Head, w http.ResponseWriter, answer func(http.ResponseWriter))
+	said   func(wire.Head, *wire.Answer) bool // returns true if it has answered instead
+}
+
+func newFake(t *testing.T) *fake {
+	f := &fake{streams: map[ratchet.ID]ratchet.Server{}}
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key := must(wire.ParseVerifier(must(wire.PublicKey(testSeed))))
+	h, err := wire.OpenRequest(r.Method, "hub", r.Header, func(string) wire.Verifier { return key }, wire.Limits{})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	jobs, err := h.Jobs(r.Body, wire.Limits{})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	answer := func(w http.ResponseWriter) { f.answer(w, h, jobs) }
+	if f.around != nil {
+		f.around(h, w, answer)
+		return
+	}
+	answer(w)
+}
+
+func (f *fake) answer(w http.ResponseWriter, h wire.Head, jobs []wire.Job) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := wire.Answer{Status: http.StatusOK}
+	if f.said == nil || !f.said(h, &a) {
+		var fresh ratchet.Token
+		rand.Read(fresh[:])
+		s, answer := f.streams[h.Stream].Answer(h.Request, fresh, func() []ratchet.Verdict {
+			f.sends++
+			all := make([]ratchet.Job, len(jobs))
+			for i, j := range jobs {
+				all[i] = ratchet.Job{ID: ratchet.ID(j.ID), Group: j.Group}
+			}
+			i := -1
+			return ratchet.Judge(all, func(of ratchet.Job) (ratchet.Outcome, string) {
+				for i++; ratchet.ID(jobs[i].ID) != of.ID; i++ {
+				}
+				outcome, reason := ratchet.Enqueued, ""
+				if f.judge != nil {
+					outcome, reason = f.judge(jobs[i])
+				}
+				if outcome == ratchet.Enqueued {
+					f.jobs = append(f.jobs, jobs[i])
+				}
+				return outcome, reason
+			})
+		})
+		f.streams[h.Stream] = s
+		a.Answer = answer
+	}
+	m, err := wire.SignAnswer(h, a, must(wire.ParseSigner(serverSeed)))
+	if err != nil {
+		panic(err)
+	}
+	for k, v := range m.Header {
+		w.Header()[k] = v
+	}
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(m.Body)
+}
+
+func (f *fake) taken() []wire.Job {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]wire.Job(nil), f.jobs...)
+}
+
+type reading struct {
+	N int `json:"n"`
+}
+
+func (reading) Kind() string { return "reading" }
+
+// device is a queue whose jobs go to a fake.
+type device struct {
+	*errand.Queue
+	path    string
+	options Options
+}
+
+func newDevice(t *testing.T, f *fake) *device {
+	d := &device{path: filepath.Join(t.TempDir(), "device.db"), options: Options{
+		Queue: "up", URL: f.URL, Server: "hub", Device: "pi-17", ServerKey: must(wire.PublicKey(serverSeed)),
+		Key:    func(context.Context) (string, error) { return testSeed, nil },
+		Logger: slog.New(slog.DiscardHandler), backoff: 10 * time.Millisecond,
+	}}
+	d.open(t)
+	return d
+}
+
+func (d *device) open(t *testing.T) {
+	d.Queue = must(errand.Open(t.Context(), d.path, nil))
+	t.Cleanup(func() { _ = d.Queue.Close() })
+}
+
+// run runs the worker until the test ends, or stop is called.
+func (d *device) run(t *testing.T) (stop func()) {
+	w := errand.NewWorker(d.Queue, &errand.WorkerOptions{Queues: []string{"up"}})
+	if err := Forward(w, d.options); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+func (d *device) add(t *testing.T, n int, group func(i int) string) {
+	var jobs []errand.NewJob
+	for i := range n {
+		jobs = append(jobs, errand.NewJob{Args: reading{i}, Options: &errand.JobOptions{Queue: "up", Group: group(i), Tags: []string{"tag"}}})
+	}
+	must(d.EnqueueMany(t.Context(), jobs))
+}
+
+// until waits for a condition, which events bring about.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for i := 0; !is(); i++ {
+		if i == 3000 {
+			t.Fatalf("not after 30 s: %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (d *device) count(t *testing.T, state errand.State) int {
+	n := 0
+	for _, c := range must(d.Counts(context.WithoutCancel(t.Context()))) {
+		if c.State == state {
+			n += int(c.N)
+		}
+	}
+	return n
+}
+
+func none(int) string { return "" }
+
+func TestForward(t *testing.T) {
+	f := newFake(t)
+	d := newDevice(t, f)
+	d.add(t, 500, none)
+	d.add(t, 500, func(i int) string { return fmt.Sprint("g", i%7) })
+	d.run(t)
+	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 1000 })
+	seen, last := map[wire.ID]bool{}, map[string]int{}
+	for _, j := range f.taken() {
+		if seen[j.ID] {
+			t.Fatalf("%v came twice", j.ID)
+		}
+		seen[j.ID] = true
+		var r reading
+		if err := json.Unmarshal(j.Args, &r); err != nil {
+			t.Fatal(err)
+		}
+		if j.Group != "" && r.N < last[j.Group] {
+			t.Fatalf("%d of group %s came after %d", r.N, j.Group, last[j.Group])
+		}
+		last[j.Group] = r.N
+		if len(j.Tags) != 1 || j.Kind != "reading" {
+			t.Fatalf("%+v", j)
+		}
+	}
+	if len(seen) != 1000 {
+		t.Fatalf("%d came, want 1000", len(seen))
+	}
+	t.Logf("%d sends", f.sends)
+}
+
+// lossy loses requests and answers by turns.
+func lossy(request, answer int) func(wire.Head, http.ResponseWriter, func(http.ResponseWriter)) {
+	var mu sync.Mutex
+	n := 0
+	return func(_ wire.Head, w http.ResponseWriter, do func(http.ResponseWriter)) {
+		mu.Lock()
+		n++
+		i := n
+		mu.Unlock()
+		if i%request == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		if i%answer == 0 {
+			do(httptest.NewRecorder())
+			panic(http.ErrAbortHandler)
+		}
+		do(w)
+	}
+}
+
+func (f *fake) wantOnce(t *testing.T, n int) {
+	t.Helper()
+	seen := map[wire.ID]bool{}
+	for _, j := range f.taken() {
+		if seen[j.ID] {
+			t.Errorf("%x came twice", j.ID)
+		}
+		seen[j.ID] = true
+	}
+	if len(seen) != n {
+		t.Errorf("%d came, want %d", len(seen), n)
+	}
+}
+
+func TestForward_lossy(t *testing.T) {
+	f := newFake(t)
+	f.around = lossy(5, 7)
+	d := newDevice(t, f)
+	d.add(t, 3000, func(i int) string {
+		if i%2 == 0 {
+			return fmt.Sprint("g", i%11)
+		}
+		return ""
+	})
+	d.run(t)
+	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 3000 })
+	f.wantOnce(t, 3000)
+}
+
+func TestForward_restart(t *testing.T) {
+	f := newFake(t)
+	lost := make(chan struct{})
+	var once sync.Once
+	f.around = func(h wire.Head, w http.ResponseWriter, answer func(http.ResponseWriter)) {
+		if h.Kind != ratchet.Send {
+			answer(w)
+			return
+		}
+		answer(httptest.NewRecorder())
+		once.Do(func() { close(lost) })
+		panic(http.ErrAbortHandler)
+	}
+	d := newDevice(t, f)
+	d.options.Streams = 1
+	d.add(t, 100, none)
+	stop := d.run(t)
+	<-lost
+	stop()
+	d.Close()
+	f.around = nil
+	d.open(t)
+	d.run(t)
+	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 100 })
+	f.wantOnce(t, 100)
+}
+
+func TestForward_two(t *testing.T) {
+	f := newFake(t)
+	f.around = lossy(13, 17)
+	d := newDevice(t, f)
+	other := *d
+	other.open(t)
+	d.add(t, 2000, func(i int) string { return fmt.Sprint("g", i%5) })
+	d.run(t)
+	other.run(t)
+	other.add(t, 2000, none)
+	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 4000 })
+	f.wantOnce(t, 4000)
+}
+
+func TestForward_refused(t *testing.T) {
+	f := newFake(t)
+	refuse := true
+	f.judge = func(j wire.Job) (ratchet.Outcome, string) {
+		var r reading
+		_ = json.Unmarshal(j.Args, &r)
+		if refuse && r.N == 3 {
+			return ratchet.Refused, "kind reading is not allowed"
+		}
+		return ratchet.Enqueued, ""
+	}
+	d := newDevice(t, f)
+	d.add(t, 10, func(int) string { return "g" })
+	d.run(t)
+	until(t, "the job is dead", func() bool { return d.count(t, errand.Dead) == 1 && d.count(t, errand.Done) == 3 })
+	dead := must(d.DeadLetters().List(t.Context(), errand.JobFilter{}, nil)).Jobs[0]
+	if dead.Reason != errand.ReasonPermanent || dead.Error != "errand: relay: the server has refused the job: kind reading is not allowed" {
+		t.Errorf("dead: %s, %q", dead.Reason, dead.Error)
+	}
+	f.mu.Lock()
+	refuse = false
+	f.mu.Unlock()
+	must(d.DeadLetters().Redrive(t.Context(), errand.JobFilter{All: true}, nil))
+	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 10 })
+	f.wantOnce(t, 10)
+}
+
+func TestForward_later(t *testing.T) {
+	f := newFake(t)
+	room := 10
+	f.judge = func(wire.Job) (ratchet.Outcome, string) {
+		if room == 0 {
+			return ratchet.Later, ""
+		}
+		room--
+		return ratchet.Enqueued, ""
+	}
+	d := newDevice(t, f)
+	d.add(t, 40, none)
+	d.run(t)
+	until(t, "the gate is closed", func() bool {
+		for _, w := range must(d.Workers(t.Context())) {
+			for _, l := range w.Limits {
+				if l.Gate != nil && !l.Gate.Open && l.Gate.Reason == "the server has no room for more jobs" {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	f.mu.Lock()
+	room = 30
+	f.mu.Unlock()
+	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 40 })
+	f.wantOnce(t, 40)
+}
+
+// Whatever is between the device and the server, no retry is used up.
+func TestForward_between(t *testing.T) {
+	for what, between := range map[string]func(h wire.Head, w http.ResponseWriter) bool{
+		"a portal": func(_ wire.Head, w http.ResponseWriter) bool { fmt.Fprint(w, "<html>sign in</html>"); return true },
+		"a redirect": func(_ wire.Head, w http.ResponseWriter) bool {
+			w.Header().Set("Location", "/x")
+			w.WriteHeader(302)
+			return true
+		},
+		"429": func(_ wire.Head, w http.ResponseWriter) bool {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(429)
+			return true
+		},
+		"a 502 for what is large": func(h wire.Head, w http.ResponseWriter) bool {
+			if h.Kind == ratchet.Send {
+				w.WriteHeader(502)
+			}
+			return h.Kind == ratchet.Send
+		},
+		"a 413 for what is large": func(h wire.Head, w http.ResponseWriter) bool {
+			if h.Kind == ratchet.Send {
+				w.WriteHeader(413)
+			}
+			return h.Kind == ratchet.Send
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			var mu sync.Mutex
+			left := 6
+			f.around = func(h wire.Head, w http.ResponseWriter, answer func(http.ResponseWriter)) {
+				mu.Lock()
+				if left--; left < 0 || !between(h, w) {
+					if left < 0 {
+						left = 0
+					} else {
+						left++
+					}
+					mu.Unlock()
+					answer(w)
+					return
+				}
+				mu.Unlock()
+			}
+			d := newDevice(t, f)
+			d.options.Streams = 1
+			d.add(t, 100, none)
+			d.run(t)
+			until(t, "all are done", func() bool { return d.count(t, errand.Done) == 100 })
+			f.wantOnce(t, 100)
+			for _, j := range must(d.Jobs(t.Context(), errand.JobFilter{Queue: "up"}, &errand.ListOptions{Limit: 1000})).Jobs {
+				if j.Retry != 0 {
+					t.Fatalf("a retry is used up: %+v", j)
+				}
+			}
+		})
+	}
+}

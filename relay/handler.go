@@ -1,0 +1,334 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/relay/internal/ratchet"
+	"github.com/errandq/errand/relay/internal/wire"
+)
+
+// HandlerOptions configure a [Handler].
+type HandlerOptions struct {
+	// Server is the name of this server, in the form of names of queues. It is needed: a request
+	// for another server is refused.
+	Server string
+	// Key is the line of the private half of this server's key, see [NewKey]. Devices have its
+	// public half. If empty, requests of devices with keys of Ed25519 have answers that no device takes.
+	Key string
+	// Queue is the queue in which jobs are enqueued, unless [Rights].Queue names another. If
+	// empty, "default".
+	Queue string
+	// Authorize returns what a device may, for programs that keep that elsewhere. The device has been
+	// verified by its key, and is not revoked. An error refuses the request with status 403, and is
+	// logged. It must be safe for concurrent use. If nil, the rights that [PutDevice] has set.
+	Authorize func(ctx context.Context, device string) (Rights, error)
+	// MaxConcurrent is how many requests are in work at a time, from when their bodies are read.
+	// Others are told when to come again, one after the other at the rate at which requests end. If
+	// zero, 16.
+	MaxConcurrent int
+	// Logger receives what no device is told: why a request had the status 403 of Authorize, or 500.
+	// If nil, slog.Default.
+	Logger *slog.Logger
+}
+
+const (
+	defaultQueue      = "default"
+	defaultConcurrent = 16
+	// retryFailed is after how many seconds a device is to try again if the queue is closed, busy or
+	// full.
+	retryFailed = 10
+	// A body has bodyWithin to come, and a second more for each bodyRate bytes.
+	bodyWithin = 10 * time.Second
+	bodyRate   = 8 << 10
+)
+
+// Handler returns a handler that takes the requests of devices and enqueues their jobs in q, which must be
+// on SQLite. Serve it by HTTPS: requests are signed, but their jobs can be read. It is safe for
+// concurrent use.
+//
+// The answer to a request leaves after the commit of its jobs. So q must not be
+// [errand.Relaxed]. Handler returns an [errand.FieldError] for each fault, and [errand.ErrUnsupportedDB] if
+// the store of q keeps no entries.
+func Handler(q *errand.Queue, o *HandlerOptions) (http.Handler, error) {
+	c := *cmp.Or(o, &HandlerOptions{})
+	c.Queue = cmp.Or(c.Queue, defaultQueue)
+	c.MaxConcurrent = cmp.Or(c.MaxConcurrent, defaultConcurrent)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	topics, err := door.Open[errand.NewJob](q)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.check(q); err != nil {
+		return nil, err
+	}
+	h := &handler{queue: q, rows: rows{topics}, o: c, now: time.Now}
+	h.crowd.most = c.MaxConcurrent
+	if c.Key != "" {
+		if h.key, err = wire.ParseSigner(c.Key); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+func (o *HandlerOptions) check(q *errand.Queue) error {
+	var f faults
+	f.add(checkName("server", o.Server))
+	if o.Key != "" {
+		if _, err := wire.PublicKey(o.Key); err != nil {
+			f.key("key", err)
+		}
+	}
+	f.queue(q, "queue", o.Queue)
+	if o.MaxConcurrent < 0 {
+		f.field("max_concurrent", o.MaxConcurrent, "must not be negative")
+	}
+	relaxed, err := door.Relaxed(q)
+	if f.add(err); relaxed {
+		f.field("durability", "Relaxed", "must be Full, since a device ends its jobs once they are acknowledged")
+	}
+	return f.err()
+}
+
+// handler is a [Handler].
+type handler struct {
+	queue *errand.Queue
+	rows  rows
+	o     HandlerOptions // with defaults
+	key   wire.Signer    // nil: there is none
+	crowd crowd
+	now   func() time.Time // for crowds, and deadlines of bodies
+}
+
+// request is a request and whose it is.
+type request struct {
+	wire.Head
+	key    string      // the line of the device's key; empty: the device is not known
+	signer wire.Signer // of the answer; nil: it cannot be signed
+}
+
+// refusal is a status that has no effect.
+type refusal struct {
+	status int
+	retry  int // seconds
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// failed is the answer to a request that found a fault of the server.
+var failed = wire.Answer{Status: http.StatusInternalServerError, Error: "errand: relay: the server failed, see its log"}
+
+var errRevoked = &refusal{status: http.StatusForbidden, text: "errand: relay: the device is revoked"}
+
+// ServeHTTP implements [http.Handler].
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var req request
+	defer func() {
+		// Middleware and Authorize may panic. Without an answer the device would take it for an outage,
+		// and send the same jobs for ever.
+		if p := recover(); p != nil {
+			h.write(w, &req, failed)
+			_ = http.NewResponseController(w).Flush()
+			panic(p)
+		}
+	}()
+	answer, err := h.serve(w, r, &req)
+	if err != nil {
+		answer = h.refused(&req, err)
+	}
+	h.write(w, &req, answer)
+}
+
+// write sends an answer.
+func (h *handler) write(w http.ResponseWriter, req *request, a wire.Answer) {
+	m, err := wire.Message{}, errors.New("no key")
+	if req.signer != nil {
+		m, err = wire.SignAnswer(req.Head, a, req.signer)
+	}
+	if err != nil { // the request has no signature to answer to, or this server no key
+		http.Error(w, a.Error, cmp.Or(max(a.Status, http.StatusBadRequest), http.StatusInternalServerError))
+		return
+	}
+	for name, values := range m.Header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(m.Body)))
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(m.Body) // the device asks again if it has no answer
+}
+
+// serve answers a request, and sets req as far as it is known.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, req *request) (wire.Answer, error) {
+	device, err := h.open(r, req)
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	if !device.Revoked.IsZero() {
+		return wire.Answer{}, errRevoked
+	}
+	if req.signer == nil {
+		return wire.Answer{}, errors.New("errand: relay: HandlerOptions.Key is empty, so the answer to a device with a key of Ed25519 cannot be signed")
+	}
+	leave, retry := h.crowd.enter(h.now())
+	if leave == nil {
+		return wire.Answer{}, &refusal{status: http.StatusTooManyRequests, retry: retry, text: "errand: relay: too many requests are in work"}
+	}
+	defer func() { leave(h.now()) }()
+	rights := (*Rights)(nil)
+	if h.o.Authorize != nil && req.Kind != ratchet.AskCheck {
+		own, err := h.o.Authorize(r.Context(), req.Device)
+		if err != nil {
+			h.o.Logger.Warn("errand: a device is not authorized", "error", about(req.Device, err))
+			return wire.Answer{}, &refusal{status: http.StatusForbidden, text: "errand: relay: the device is not authorized"}
+		}
+		rights = &own
+	}
+	jobs, err := h.read(w, r, req)
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	if req.Kind == ratchet.AskCheck {
+		return h.check(r.Context(), req)
+	}
+	return h.act(r.Context(), req, rights, jobs)
+}
+
+// open verifies the header of a request, and returns the row of its device.
+func (h *handler) open(r *http.Request, req *request) (device deviceRow, err error) {
+	req.signer = h.key
+	keyOf := func(name string) wire.Verifier {
+		if device, err = h.rows.device(r.Context(), name); err != nil {
+			return nil
+		}
+		if shared, e := wire.ParseSigner(device.Key); e == nil {
+			req.signer = shared
+		}
+		verifier, _ := wire.ParseVerifier(device.Key) // of a key that was put it never fails
+		req.key = device.Key
+		return verifier
+	}
+	head, e := wire.OpenRequest(r.Method, h.o.Server, r.Header, keyOf, wire.Limits{})
+	req.Head = head
+	if err != nil && !errors.Is(err, errand.ErrNotFound) {
+		return device, err
+	}
+	return device, e
+}
+
+// read reads the jobs of a request.
+func (h *handler) read(w http.ResponseWriter, r *http.Request, req *request) ([]wire.Job, error) {
+	// A wrapper of a ResponseWriter may have no deadlines. Then those of the server count.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(h.now().Add(bodyWithin + time.Duration(req.Length()/bodyRate)*time.Second))
+	jobs, err := req.Jobs(r.Body, wire.Limits{})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, &refusal{status: http.StatusRequestTimeout, text: "errand: relay: the body did not come in time"}
+	}
+	_ = control.SetReadDeadline(time.Time{}) // else it would end the context of the request
+	return jobs, err
+}
+
+// check answers an AskCheck, which changes nothing.
+func (h *handler) check(ctx context.Context, req *request) (wire.Answer, error) {
+	s, err := h.rows.stream(ctx, streamName(req.Device, req.Stream))
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	_, a := s.Answer(req.Request, ratchet.Token{}, nil)
+	return wire.Answer{Status: http.StatusOK, Answer: a}, nil
+}
+
+// act answers an Ask or a Send, in one transaction. The rights are those of the device's row if they are nil.
+func (h *handler) act(ctx context.Context, req *request, rights *Rights, jobs []wire.Job) (wire.Answer, error) {
+	var out wire.Answer
+	err := inTx(ctx, h.queue, func(tx *sql.Tx, in rows) error {
+		device, err := in.device(ctx, req.Device)
+		switch {
+		case errors.Is(err, errand.ErrNotFound):
+			return wire.ErrSignature
+		case err != nil:
+			return err
+		case !device.Revoked.IsZero():
+			return errRevoked
+		case device.Key != req.key: // it was replaced meanwhile
+			return wire.ErrSignature
+		}
+		name := streamName(req.Device, req.Stream)
+		s, err := in.stream(ctx, name)
+		if err != nil {
+			return err
+		}
+		out = wire.Answer{Status: http.StatusOK}
+		j := judge{ctx: ctx, queue: h.queue, tx: tx, device: req.Device, lookup: device.Lookup, rights: *cmp.Or(rights, &device.Rights)}
+		j.rights.Queue = cmp.Or(j.rights.Queue, h.o.Queue)
+		// A queue that this process refuses is no fault of the jobs, which would be dead on the device.
+		if err := in.CheckQueue("queue", j.rights.Queue); err != nil {
+			return err
+		}
+		spent := false
+		s.Server, out.Answer = s.Answer(req.Request, newToken(), func() (verdicts []ratchet.Verdict) {
+			bytes := int64(req.Length())
+			if out.RetryAfter = device.spend(j.rights.BytesADay, bytes, h.queue.Clock().Now); out.RetryAfter > 0 {
+				verdicts = allLater(jobs)
+			} else {
+				verdicts, spent = j.judge(jobs), j.rights.BytesADay > 0 && bytes > 0
+				out.RetryAfter = j.retry
+			}
+			s.count(verdicts, bytes)
+			return verdicts
+		})
+		if err := j.err; err != nil {
+			return err
+		}
+		if spent {
+			err = in.putDevice(ctx, req.Device, device)
+		}
+		return cmp.Or(err, in.putStream(ctx, name, s))
+	})
+	return out, err
+}
+
+// refused returns the answer to a request that failed, and logs what the device is not told.
+func (h *handler) refused(req *request, err error) wire.Answer {
+	a := failed
+	var known *refusal
+	var field *wire.FieldError
+	switch {
+	case errors.As(err, &known):
+		a = wire.Answer{Status: known.status, RetryAfter: known.retry, Error: known.text}
+	case errors.Is(err, wire.ErrSignature):
+		a = wire.Answer{Status: http.StatusUnauthorized, Error: err.Error()}
+	case errors.Is(err, wire.ErrTooLarge):
+		a = wire.Answer{Status: http.StatusRequestEntityTooLarge, Error: err.Error()}
+	case errors.As(err, &field):
+		a = wire.Answer{Status: http.StatusBadRequest, Error: err.Error()}
+	case isAny(err, errand.ErrClosed, errand.ErrBusy, errand.ErrFull, context.Canceled, context.DeadlineExceeded):
+		a = wire.Answer{Status: http.StatusServiceUnavailable, RetryAfter: retryFailed, Error: "errand: relay: the queue is closed, busy, or has no room"}
+	default:
+		h.o.Logger.Error("errand: a request of a device failed", "error", about(req.Device, err))
+	}
+	return a
+}
+
+func about(device string, err error) error { return fmt.Errorf("device %q: %w", device, err) }
+
+func isAny(err error, targets ...error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,436 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/relay/internal/ratchet"
+	"github.com/errandq/errand/relay/internal/wire"
+)
+
+const (
+	// settleAfter is how long after its last jobs a stream settles them on the server.
+	settleAfter = time.Minute
+	// alike is how many failures of one kind in a row make the next request smaller.
+	alike = 3
+	// setAside is for how long a job that does not get through alone is kept back.
+	setAside  = time.Minute
+	mostAside = time.Hour
+)
+
+// stream sends the jobs that are its own, one request at a time. As many jobs go with a request as wait
+// when it begins.
+type stream struct {
+	of    *forwarder
+	index int
+
+	mu      sync.Mutex
+	waiting []*parcel
+	running bool // a goroutine works
+	cancel  context.CancelFunc
+
+	// work guards what follows; who has it makes requests.
+	work     sync.Mutex
+	row      outRow
+	owner    ratchet.Owner
+	sent     []*parcel // of the send under way, or of one that was not answered
+	most     int       // jobs of a request
+	lost     int       // asks without an answer in a row
+	failed   string    // how the last sends have failed
+	failures int       // how often in a row
+	asks     int       // forwarder.asks when it last asked
+	open     bool      // the server has verdicts on jobs in S
+	idle     *time.Timer
+}
+
+// add has parcels wait for the stream.
+func (s *stream) add(parcels []*parcel) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = append(s.waiting, parcels...)
+	if !s.running {
+		s.running = true
+		go s.run()
+	}
+}
+
+// run sends until nothing waits.
+func (s *stream) run() {
+	for {
+		s.work.Lock()
+		if s.idle != nil {
+			s.idle.Stop()
+		}
+		err := s.drain()
+		if err != nil {
+			s.turnBack()
+		}
+		if s.open {
+			s.idle = time.AfterFunc(settleAfter, s.settleIdle)
+		}
+		s.work.Unlock()
+		s.of.sweepSometimes()
+		s.mu.Lock()
+		if len(s.waiting) == 0 {
+			s.running = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+	}
+}
+
+// drain makes requests until nothing waits, or one has closed the gate.
+func (s *stream) drain() error {
+	for s.pending() {
+		if open, reason := s.of.away.is(); !open {
+			return errors.New(reason)
+		}
+		if err := s.step(); err != nil && !errors.Is(err, errAgain) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stream) pending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting) > 0 || len(s.sent) > 0
+}
+
+// step makes one step of the protocol. After an error, the gate is closed.
+func (s *stream) step() error {
+	if s.dropStopped(); !s.pending() {
+		return nil
+	}
+	switch s.owner.Phase {
+	case ratchet.Ready:
+		if s.asks != s.of.asked() {
+			s.owner = s.owner.Lost()
+			return nil
+		}
+		return s.send()
+	default:
+		return s.ask()
+	}
+}
+
+// ask becomes the owner of the stream, and asks what became of the send before.
+func (s *stream) ask() error {
+	ctx, done := s.context()
+	defer done()
+	f := s.of
+	s.asks = f.asked()
+	if err := s.own(ctx); err != nil {
+		return s.troubled(err)
+	}
+	owner, r := s.owner.AskCheck(newID())
+	a, err := f.exchange(ctx, s.row.ID, r, nil)
+	if err := s.answered(a, err); err != nil {
+		return err
+	}
+	if s.owner, _ = owner.Receive(a.Answer); s.owner.Phase != ratchet.MustConfirm {
+		return f.away.shut("the server has not answered a check as one", 0)
+	}
+	if mine, err := f.rows.owns(ctx, f.options.Queue, s.index, s.row); err != nil || !mine {
+		s.owner, s.row = ratchet.Owner{}, outRow{}
+		return s.troubled(err)
+	}
+	s.owner, r = s.owner.Ask(newID())
+	a, err = f.exchange(ctx, s.row.ID, r, nil)
+	if err := s.answered(a, err); err != nil {
+		return err
+	}
+	return s.receive(ctx, a)
+}
+
+// own becomes the owner of the stream, unless it is.
+func (s *stream) own(ctx context.Context) (err error) {
+	if s.row.revision != 0 {
+		s.owner = s.owner.Lost()
+		return nil
+	}
+	f := s.of
+	if s.row, err = f.rows.take(ctx, f.options.Queue, s.index); err != nil {
+		return err
+	}
+	s.owner = ratchet.Owner{Row: s.row.Device}
+	kept, err := f.rows.kept(ctx)
+	if err != nil {
+		s.row = outRow{}
+		return err
+	}
+	f.mu.Lock()
+	f.kept = kept
+	f.mu.Unlock()
+	return nil
+}
+
+// send sends what waits, or nothing, which settles the send before.
+func (s *stream) send() error {
+	ctx, done := s.context()
+	defer done()
+	if err := s.take(ctx); err != nil {
+		return s.troubled(err)
+	}
+	if len(s.sent) == 0 {
+		return nil
+	}
+	return s.sendNow(ctx)
+}
+
+func (s *stream) sendNow(ctx context.Context) error {
+	jobs := make([]wire.Job, len(s.sent))
+	for i, p := range s.sent {
+		jobs[i] = p.job
+	}
+	owner, r := s.owner.Send(newID())
+	a, err := s.of.exchange(ctx, s.row.ID, r, jobs)
+	s.owner = owner
+	if err == nil && a.Status == http.StatusOK {
+		if err := s.receive(ctx, a); err != nil {
+			return err
+		}
+		return s.full(a)
+	}
+	s.owner = owner.Lost()
+	return s.missed(a, err)
+}
+
+// take takes the first jobs that wait, up to as many and as large as a request may be. Jobs whose
+// verdicts were kept end without being sent.
+func (s *stream) take(ctx context.Context) error {
+	s.mu.Lock()
+	bytes, n := 0, 0
+	for n < len(s.waiting) && n < s.most && (n == 0 || bytes+s.waiting[n].bytes <= mostBytes) {
+		bytes += s.waiting[n].bytes
+		n++
+	}
+	taken := slices.Clone(s.waiting[:n])
+	s.waiting = slices.Delete(s.waiting, 0, n)
+	s.mu.Unlock()
+	for i, p := range taken {
+		sends, err := s.of.applyKept(ctx, p)
+		if err != nil {
+			s.putBack(append(s.sent, taken[i:]...))
+			s.sent = nil
+			return err
+		}
+		if sends {
+			s.sent = append(s.sent, p)
+		}
+	}
+	return nil
+}
+
+// putBack has parcels wait before all others.
+func (s *stream) putBack(parcels []*parcel) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = append(slices.Clone(parcels), s.waiting...)
+}
+
+// receive takes an answer of the protocol, and commits what follows from it.
+func (s *stream) receive(ctx context.Context, a wire.Answer) error {
+	owner, x := s.owner.Receive(a.Answer)
+	s.owner = owner
+	if owner.Phase != ratchet.Settling {
+		return nil // stale: it asks again
+	}
+	if err := s.settle(ctx, x); err != nil {
+		s.owner, s.row = ratchet.Owner{}, outRow{}
+		s.putBack(s.sent)
+		s.sent = nil
+		if errors.Is(err, errand.ErrStale) { // another process is the owner by now
+			return nil
+		}
+		return s.troubled(err)
+	}
+	s.owner = owner.Settled(x)
+	s.open = len(a.Answer.S.Verdicts) > 0
+	s.putBack(s.sent) // what is not in S was not taken
+	s.sent = nil
+	f := s.of
+	switch {
+	case x.After.Held:
+		f.askAll()
+		return f.away.shut(fmt.Sprintf("stream %d is held: this device or the server was put back to an older copy, or another device has its key; errand devices accept on the server ends that", s.index), mostBackoff)
+	case x.Renew:
+		return nil
+	}
+	if s.failed == "" {
+		f.away.reached()
+	}
+	return nil
+}
+
+// full closes the gate for a while if the server had no room for some jobs.
+func (s *stream) full(a wire.Answer) error {
+	s.failed, s.failures = "", 0
+	s.most = min(2*s.most, wire.MaxJobs)
+	s.of.away.reached()
+	if !slices.ContainsFunc(a.Answer.S.Verdicts, func(v ratchet.Verdict) bool { return v.Outcome == ratchet.Later }) {
+		return nil
+	}
+	return s.of.away.shut("the server has no room for more jobs", max(time.Duration(a.RetryAfter)*time.Second, fullWait))
+}
+
+const fullWait = 5 * time.Second
+
+// answered returns an error if an answer to an ask is none, and closes the gate.
+func (s *stream) answered(a wire.Answer, err error) error {
+	if err == nil && a.Status == http.StatusOK {
+		s.lost = 0
+		return nil
+	}
+	s.owner = s.owner.Lost()
+	if s.lost++; s.lost < alike && err != nil && statusOf(a, err) == 0 && !errors.Is(err, context.Canceled) {
+		return errAgain
+	}
+	s.lost = 0
+	return s.of.closeFor(a, err)
+}
+
+// errAgain is of a request that was lost alone, as far as is known: the next may get through.
+var errAgain = errors.New("errand: relay: no answer")
+
+// missed is for a send that was not answered, or by a failure. It may have been taken all the same, so the
+// stream asks.
+func (s *stream) missed(a wire.Answer, err error) error {
+	how := failureOf(a, err)
+	if how != s.failed {
+		s.failed, s.failures = how, 0
+	}
+	s.failures++
+	switch {
+	case err == nil && (a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable ||
+		a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden):
+		s.failed, s.failures = "", 0
+		return s.of.closeFor(a, nil)
+	case statusOf(a, err) == http.StatusRequestEntityTooLarge || s.failures >= alike:
+		s.failures = 0
+		if len(s.sent) == 1 {
+			return s.aside(a, err)
+		}
+		s.most = max(len(s.sent)/2, 1)
+	}
+	return nil
+}
+
+// aside keeps back a job that does not get through alone. If the server has said that it is to blame, it has
+// failed.
+func (s *stream) aside(a wire.Answer, err error) error {
+	p := s.sent[0]
+	s.sent = nil
+	if err == nil {
+		p.end(fmt.Errorf("errand: relay: the server has answered with status %d: %s", a.Status, a.Error))
+		return nil
+	}
+	wait := min(setAside<<min(p.Snoozes, 6), mostAside)
+	s.of.log.Warn("errand: relay: a job does not get through, and is kept back", "job", p.ID, "kind", p.Kind, "queue", p.Queue, "wait", wait, "error", err)
+	p.end(errand.Snooze(wait, err))
+	return s.of.closeFor(a, err)
+}
+
+// troubled closes the gate after an error of the queue's own file.
+func (s *stream) troubled(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, errand.ErrStale) {
+		return nil
+	}
+	return s.of.away.shut("the file of the queue: "+err.Error(), 0)
+}
+
+// turnBack gives back all jobs in hand, with nothing used up. What became of a send under way is
+// asked before the next.
+func (s *stream) turnBack() {
+	s.mu.Lock()
+	all := append(s.sent, s.waiting...)
+	s.sent, s.waiting = nil, nil
+	s.mu.Unlock()
+	for _, p := range all {
+		p.end(door.ErrUntouched)
+	}
+}
+
+// interrupt gives back the jobs of a call that wait, and ends a request that has others of them.
+func (s *stream) interrupt(c *call) {
+	c.stopped.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, func(p *parcel) bool {
+		if p.call == c {
+			p.end(door.ErrUntouched)
+		}
+		return p.call == c
+	})
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
+
+// dropStopped gives back the jobs in hand of calls that have to end.
+func (s *stream) dropStopped() {
+	s.sent = slices.DeleteFunc(s.sent, func(p *parcel) bool {
+		stopped := p.call.stopped.Load()
+		if stopped {
+			p.end(door.ErrUntouched)
+		}
+		return stopped
+	})
+}
+
+// context returns the context of a step. An interruption cancels it.
+func (s *stream) context() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel = cancel
+	return ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cancel = nil
+		cancel()
+	}
+}
+
+// settleIdle sends nothing, so that the server forgets the verdicts on jobs that have ended here.
+func (s *stream) settleIdle() {
+	s.work.Lock()
+	defer s.work.Unlock()
+	if open, _ := s.of.away.is(); !open || !s.open || s.owner.Phase != ratchet.Ready || s.pending() {
+		return
+	}
+	s.open = false
+	ctx, done := s.context()
+	defer done()
+	_ = s.sendNow(ctx) // else the next ask does
+}
+
+func (s *stream) isHeld() bool {
+	s.work.Lock()
+	defer s.work.Unlock()
+	return s.row.Held
+}
+
+// probe makes a request that changes no job, and returns nil if the server can be sent jobs.
+func (s *stream) probe(ctx context.Context) error {
+	s.work.Lock()
+	defer s.work.Unlock()
+	if s.owner.Phase == ratchet.Ready && s.asks == s.of.asked() {
+		_, r := s.owner.AskCheck(newID())
+		a, err := s.of.exchange(ctx, s.row.ID, r, nil)
+		return s.answered(a, err)
+	}
+	return s.ask()
+}
