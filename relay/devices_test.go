@@ -3,6 +3,7 @@ package relay_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/relay"
+	"github.com/errandq/errand/relay/internal/ratchet"
 	"github.com/errandq/errand/relay/internal/wire"
 )
 
@@ -48,6 +50,9 @@ func TestPutDevice(t *testing.T) {
 	}
 	if got := s.info("b").RevokedAt; !got.Equal(now) {
 		t.Errorf("revoked at %v", got)
+	}
+	if a := d.request(ratchet.Request{ID: newID(), Kind: ratchet.AskCheck}); a.Status != http.StatusForbidden {
+		t.Errorf("status %d of a check", a.Status)
 	}
 	now = now.Add(time.Hour)
 	if err := relay.Revoke(t.Context(), s.q, "b"); err != nil || s.info("b").RevokedAt.Equal(now) {

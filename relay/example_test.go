@@ -19,7 +19,7 @@ func ExampleHandler() {
 	defer os.RemoveAll(dir) //nolint:errcheck // of an example
 	q, err := errand.Open(ctx, filepath.Join(dir, "jobs.db"), nil)
 	check(err)
-	defer q.Close() //nolint:errcheck // of an example
+	defer q.Close()
 
 	_, devicePublic := relay.NewKey() // the device keeps the private half
 	err = relay.PutDevice(ctx, q, relay.Device{

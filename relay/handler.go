@@ -114,7 +114,7 @@ type handler struct {
 // request is a request and whose it is.
 type request struct {
 	wire.Head
-	key    string      // the line of the device's key; empty: the device is not known
+	key    string      // the line with which it was verified
 	signer wire.Signer // of the answer; nil: it cannot be signed
 }
 
@@ -153,12 +153,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // write sends an answer.
 func (h *handler) write(w http.ResponseWriter, req *request, a wire.Answer) {
-	m, err := wire.Message{}, errors.New("no key")
-	if req.signer != nil {
-		m, err = wire.SignAnswer(req.Head, a, req.signer)
+	if req.signer == nil {
+		http.Error(w, a.Error, a.Status)
+		return
 	}
-	if err != nil { // the request has no signature to answer to, or this server no key
-		http.Error(w, a.Error, cmp.Or(max(a.Status, http.StatusBadRequest), http.StatusInternalServerError))
+	m, err := wire.SignAnswer(req.Head, a, req.signer)
+	if err != nil { // the request has no signature to answer to
+		http.Error(w, a.Error, a.Status)
 		return
 	}
 	for name, values := range m.Header {
@@ -169,7 +170,8 @@ func (h *handler) write(w http.ResponseWriter, req *request, a wire.Answer) {
 	_, _ = w.Write(m.Body) // the device asks again if it has no answer
 }
 
-// serve answers a request, and sets req as far as it is known.
+// serve answers a request, and sets req as far as it is known. The order is that of what each step costs:
+// nobody but a device can have a body read, or take a place in the crowd.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, req *request) (wire.Answer, error) {
 	device, err := h.open(r, req)
 	if err != nil {
@@ -208,23 +210,23 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, req *request) (w
 // open verifies the header of a request, and returns the row of its device.
 func (h *handler) open(r *http.Request, req *request) (device deviceRow, err error) {
 	req.signer = h.key
+	var unread error
 	keyOf := func(name string) wire.Verifier {
-		if device, err = h.rows.device(r.Context(), name); err != nil {
+		if device, unread = h.rows.device(r.Context(), name); unread != nil {
 			return nil
 		}
-		if shared, e := wire.ParseSigner(device.Key); e == nil {
+		if shared, err := wire.ParseSigner(device.Key); err == nil {
 			req.signer = shared
 		}
-		verifier, _ := wire.ParseVerifier(device.Key) // of a key that was put it never fails
-		req.key = device.Key
+		verifier, _ := wire.ParseVerifier(device.Key) // never fails, as PutDevice has checked it
 		return verifier
 	}
-	head, e := wire.OpenRequest(r.Method, h.o.Server, r.Header, keyOf, wire.Limits{})
-	req.Head = head
-	if err != nil && !errors.Is(err, errand.ErrNotFound) {
-		return device, err
+	req.Head, err = wire.OpenRequest(r.Method, h.o.Server, r.Header, keyOf, wire.Limits{})
+	if unread != nil && !errors.Is(unread, errand.ErrNotFound) {
+		return device, unread
 	}
-	return device, e
+	req.key = device.Key
+	return device, err
 }
 
 // read reads the jobs of a request.
@@ -289,13 +291,15 @@ func (h *handler) act(ctx context.Context, req *request, rights *Rights, jobs []
 			s.count(verdicts, bytes)
 			return verdicts
 		})
-		if err := j.err; err != nil {
-			return err
+		if j.err != nil {
+			return j.err
 		}
 		if spent {
-			err = in.putDevice(ctx, req.Device, device)
+			if err := in.putDevice(ctx, req.Device, device); err != nil {
+				return err
+			}
 		}
-		return cmp.Or(err, in.putStream(ctx, name, s))
+		return in.putStream(ctx, name, s)
 	})
 	return out, err
 }

@@ -2,12 +2,9 @@ package relay_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -75,7 +72,10 @@ func TestHandler_overHTTP(t *testing.T) {
 			}
 			req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL, bytes.NewReader(m.Body)))(t)
 			req.Header = m.Header
-			res := must(http.DefaultClient.Do(req))(t)
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
 			a, err := wire.OpenAnswer(h, res.StatusCode, res.Header, res.Body, d.from, wire.Limits{})
 			if err != nil {
 				t.Fatal(err)
@@ -83,7 +83,7 @@ func TestHandler_overHTTP(t *testing.T) {
 			if got := outcomes(d.step(a).Verdicts); got != "ee" {
 				t.Errorf("%s, encoding %d: outcomes %q", d.name, d.enc, got)
 			}
-			_ = res.Body.Close()
+			res.Body.Close()
 		}
 	}
 	s.wantJobs(8)
@@ -283,80 +283,6 @@ func TestHandler_keyReplaced(t *testing.T) {
 	s.wantJobs(0)
 }
 
-// A cloned card is found, both copies wait until somebody accepts it, and what both have is enqueued once.
-//
-//errand:shows a cloned card | | After a hold was accepted one copy of a device goes on, and jobs that both copies have are enqueued once
-func TestHandler_clone(t *testing.T) {
-	s := serve(t, nil, nil)
-	a := s.device(deviceName, relay.Rights{})
-	common := job("k")
-	a.send(job("k"))
-	b := *a
-	a.send(common)
-	a.send(job("k"))
-	if status, _ := b.ask(); status != ratchet.Forked {
-		t.Fatalf("status %d", status)
-	}
-	if status, _ := a.ask(); status != ratchet.Held {
-		t.Errorf("status %d of the other copy", status)
-	}
-	if info := s.info(deviceName); !info.Streams[0].Held {
-		t.Errorf("device %+v", info)
-	}
-	for _, c := range []struct {
-		name string
-		n    int
-		err  error
-	}{{"pump-18", 0, errand.ErrNotFound}, {deviceName, 1, nil}, {deviceName, 0, nil}, {"", 0, nil}} {
-		if n, err := relay.Accept(t.Context(), s.q, c.name); n != c.n || !errors.Is(err, c.err) {
-			t.Errorf("accept %q: %d, %v", c.name, n, err)
-		}
-	}
-	if status, _ := a.ask(); status != ratchet.Taken {
-		t.Errorf("status %d of who goes on", status)
-	}
-	if status, set := b.ask(); status != ratchet.Renewed || !set.Renew {
-		t.Errorf("status %d of the other copy", status)
-	}
-	if got := outcomes(b.send(common, job("k"))); got != "de" {
-		t.Errorf("outcomes %q of the other copy", got)
-	}
-	s.wantJobs(4)
-	if info := s.info(deviceName); len(info.Streams) != 2 || info.Counts.Enqueued != 4 || info.Counts.Duplicates != 1 {
-		t.Errorf("device %+v", info)
-	}
-}
-
-// The server is put back to a copy of its file: the device learns what is missing, and goes on once that is accepted.
-func TestHandler_putBack(t *testing.T) {
-	s := serve(t, nil, nil)
-	d := s.device(deviceName, relay.Rights{})
-	d.send(job("k"))
-	path := filepath.Join(t.TempDir(), "copy.db")
-	if err := s.q.Backup(t.Context(), path); err != nil {
-		t.Fatal(err)
-	}
-	lost := job("k")
-	d.send(lost)
-	sent := d.owner.Row.N - 1
-	s.q = openQueue(t, path, nil)
-	s.h = s.handler(s.q, nil)
-	status, set := d.ask()
-	if status != ratchet.Forked || !set.Missing.Has(ratchet.ID(lost.ID), sent) {
-		t.Fatalf("status %d, missing %+v", status, set.Missing)
-	}
-	if n, err := relay.Accept(t.Context(), s.q, ""); n != 1 || err != nil {
-		t.Fatalf("accept: %d, %v", n, err)
-	}
-	if status, set = d.ask(); status != ratchet.Resumed || !set.Missing.Has(ratchet.ID(lost.ID), sent) {
-		t.Fatalf("status %d, missing %+v", status, set.Missing)
-	}
-	if got := outcomes(d.send(lost, job("k"))); got != "ee" {
-		t.Errorf("outcomes %q", got)
-	}
-	s.wantJobs(3)
-}
-
 // The server says what it cannot do now, and takes nothing.
 func TestHandler_closed(t *testing.T) {
 	s := serve(t, nil, nil)
@@ -375,56 +301,4 @@ func must2(_ wire.Head, m wire.Message, err error) wire.Message {
 		panic(err)
 	}
 	return m
-}
-
-// Authorize says what a device may, in place of its row. Its error refuses the request.
-func TestHandler_authorize(t *testing.T) {
-	rights, fault := relay.Rights{Kinds: []string{"a"}, Queue: "q"}, error(nil)
-	s := serve(t, nil, &relay.HandlerOptions{Authorize: func(_ context.Context, device string) (relay.Rights, error) {
-		if device != deviceName {
-			t.Errorf("device %q", device)
-		}
-		return rights, fault
-	}})
-	d := s.device(deviceName, relay.Rights{Kinds: []string{"b"}})
-	if got := outcomes(d.send(job("a"), job("b"))); got != "er" {
-		t.Errorf("outcomes %q", got)
-	}
-	if all := jobsOf(t, s.q); len(all) != 1 || all[0].Queue != "q" {
-		t.Errorf("jobs %+v", all)
-	}
-	_, r := d.owner.Send(newID())
-	fault = errors.New("secret")
-	if a := d.request(r, job("a")); a.Status != http.StatusForbidden || strings.Contains(a.Error, "secret") {
-		t.Errorf("status %d %q", a.Status, a.Error)
-	}
-	// What Authorize gets wrong is no fault of the job.
-	if fault, rights.Queue = nil, "no queue"; d.request(r, job("a")).Status != http.StatusInternalServerError {
-		t.Error("a queue that cannot be is taken")
-	}
-	s.wantJobs(1)
-}
-
-func TestHandler_options(t *testing.T) {
-	q := openQueue(t, filepath.Join(t.TempDir(), "jobs.db"), nil)
-	private, public := relay.NewKey()
-	for _, c := range []struct {
-		o    *relay.HandlerOptions
-		want string
-	}{
-		{nil, `server ""`},
-		{&relay.HandlerOptions{Server: "a b", Key: private}, `server "a b"`},
-		{&relay.HandlerOptions{Server: "a", Key: public}, "key"},
-		{&relay.HandlerOptions{Server: "a", Key: relay.NewSharedKey()}, "key"},
-		{&relay.HandlerOptions{Server: "a", Queue: "errand.x"}, "queue"},
-		{&relay.HandlerOptions{Server: "a", MaxConcurrent: -1}, "max_concurrent"},
-	} {
-		if _, err := relay.Handler(q, c.o); !errors.Is(err, errand.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: error %v: want one of %s", c.o, err, c.want)
-		}
-	}
-	relaxed := openQueue(t, filepath.Join(t.TempDir(), "jobs.db"), &errand.Options{SQLite: errand.SQLiteOptions{Durability: errand.Relaxed}})
-	if _, err := relay.Handler(relaxed, &relay.HandlerOptions{Server: "a"}); !errors.Is(err, errand.ErrInvalid) || !strings.Contains(err.Error(), "durability") {
-		t.Errorf("error %v of a queue that is relaxed", err)
-	}
 }

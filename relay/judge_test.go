@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/errandq/errand/relay"
 	"github.com/errandq/errand/relay/internal/ratchet"
 	"github.com/errandq/errand/relay/internal/wire"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // Each job of a send is judged by itself. Those of a group that come after a refused one are not tried.
@@ -72,6 +75,48 @@ func TestJudge(t *testing.T) {
 			}
 			s.wantJobs(enqueued)
 		})
+	}
+}
+
+// unreadable is a store whose lists of jobs fail while fails is true.
+type unreadable struct {
+	*sqlite.Store
+	fails bool
+}
+
+func (u *unreadable) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
+	if u.fails {
+		return storage.Page{}, errand.ErrIO
+	}
+	return u.Store.Jobs(ctx, f, after, limit)
+}
+
+// A failure of the database is no verdict: nothing of the send is taken.
+func TestJudge_databaseFails(t *testing.T) {
+	s := serve(t, nil, nil)
+	store := &unreadable{Store: must(sqlite.Open(filepath.Join(t.TempDir(), "jobs.db"), nil))(t)}
+	s.q = must(errand.New(t.Context(), store, quiet(nil)))(t)
+	t.Cleanup(func() { _ = s.q.Close() })
+	s.h = s.handler(s.q, nil)
+	d := s.device(deviceName, relay.Rights{})
+	d.send(job("k"))
+	clone := *d
+	d.send()
+	d.send(job("k")) // the clone is two requests behind now, which is no lost answer
+	clone.ask()
+	if n, err := relay.Accept(t.Context(), s.q, ""); n != 1 || err != nil {
+		t.Fatalf("accept: %d, %v", n, err)
+	}
+	d.ask()
+	_, r := d.owner.Send(newID())
+	store.fails = true
+	if a := d.request(r, job("k"), job("k")); a.Status != http.StatusInternalServerError {
+		t.Errorf("status %d, answer %+v", a.Status, a.Answer)
+	}
+	store.fails = false
+	s.wantJobs(2)
+	if got := outcomes(d.send(job("k"))); got != "e" {
+		t.Errorf("outcomes %q", got)
 	}
 }
 
