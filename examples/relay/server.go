@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/relay"
+)
+
+// prepare makes the keys of a server and its devices, and has the server know the devices.
+func prepare(ctx context.Context, p places, names []string) (err error) {
+	private, public := relay.NewKey()
+	if err := os.WriteFile(p.serverFile("key"), []byte(private+"\n"), 0o600); err != nil {
+		return err
+	}
+	q, err := errand.Open(ctx, p.serverFile("db"), &errand.Options{Logger: logger(serverName)})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, q.Close()) }()
+	for _, name := range names {
+		key, known := relay.NewKey()
+		for end, text := range map[string]string{"key": key, "server-key": public} {
+			if err := os.WriteFile(p.deviceFile(name, end), []byte(text+"\n"), 0o600); err != nil {
+				return err
+			}
+		}
+		d := relay.Device{Name: name, Key: known, Rights: relay.Rights{Kinds: []string{Reading{}.Kind()}}}
+		if err := relay.PutDevice(ctx, q, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serverProgram takes the jobs of devices, and does them. It says its address, and how many jobs it has done. When ctx ends it takes no
+// more, does those that it has, and ends.
+func serverProgram(ctx context.Context, p places, out io.Writer) (err error) {
+	key, err := os.ReadFile(p.serverFile("key"))
+	if err != nil {
+		return err
+	}
+	q, err := errand.Open(context.WithoutCancel(ctx), p.serverFile("db"), &errand.Options{
+		Logger: logger(serverName), Retention: 30 * 24 * time.Hour, // the account reads them
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, q.Close()) }()
+	handler, err := relay.Handler(q, &relay.HandlerOptions{
+		Server: serverName, Key: strings.TrimSpace(string(key)), Logger: logger(serverName),
+	})
+	if err != nil {
+		return err
+	}
+	n, err := openNotes(p.serverFile("notes"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	w := errand.NewWorker(q, nil)
+	errand.HandleMany(w, func(_ context.Context, jobs []*errand.Job[Reading]) error {
+		var lines []string
+		for _, job := range jobs {
+			lines = append(lines, fmt.Sprintf("ran %v %s %s %d", job.ID, job.Origin.Device, job.Origin.ID, job.Args.N))
+		}
+		if err := n.add(lines...); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(out, "ran", len(jobs))
+		return err
+	}, errand.BatchOptions{Max: 200})
+
+	working, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() {
+		err := w.Run(working)
+		stop(err)
+		ended <- err
+	}()
+	if err = serve(ctx, handler, out); err == nil {
+		err = drained(working, q)
+	}
+	stop(nil)
+	return errors.Join(err, <-ended)
+}
+
+// serve serves until ctx ends.
+func serve(ctx context.Context, handler http.Handler, out io.Writer) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	if _, err := fmt.Fprintf(out, "listening http://%s\n", l.Addr()); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	err = s.Close()
+	return errors.Join(err, ignore(<-ended, http.ErrServerClosed))
+}
