@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -18,7 +17,7 @@ import (
 
 // deviceProgram makes jobs up to a number, and sends them to the server. It ends when none is left, or when ctx
 // does. Started again it goes on.
-func deviceProgram(ctx context.Context, p places, name, url string, jobs int, out io.Writer) (err error) {
+func deviceProgram(ctx context.Context, p places, name, url string, jobs int) (err error) {
 	serverKey, err := os.ReadFile(p.deviceFile(name, "server-key"))
 	if err != nil {
 		return err
@@ -55,9 +54,6 @@ func deviceProgram(ctx context.Context, p places, name, url string, jobs int, ou
 	err = makeJobs(ctx, q, p.deviceFile(name, "notes"), jobs)
 	if err == nil {
 		err = drained(ctx, q)
-	}
-	if err == nil {
-		_, err = fmt.Fprintln(out, "drained")
 	}
 	stop(nil)
 	return errors.Join(ignore(err, context.Canceled), <-ended)
@@ -114,24 +110,26 @@ func makeJobs(ctx context.Context, q *errand.Queue, path string, jobs int) (err 
 // drained waits until no job waits or runs.
 func drained(ctx context.Context, q *errand.Queue) error {
 	for {
-		counts, err := q.Counts(ctx)
-		if err != nil {
+		n, err := live(ctx, q)
+		if err != nil || n == 0 {
 			return err
-		}
-		live := int64(0)
-		for _, c := range counts {
-			switch c.State {
-			case errand.Scheduled, errand.Ready, errand.Running, errand.Blocked:
-				live += c.N
-			}
-		}
-		if live == 0 {
-			return nil
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
+}
+
+// live returns how many jobs wait or run.
+func live(ctx context.Context, q *errand.Queue) (n int64, err error) {
+	counts, err := q.Counts(ctx)
+	for _, c := range counts {
+		switch c.State {
+		case errand.Scheduled, errand.Ready, errand.Running, errand.Blocked:
+			n += c.N
+		}
+	}
+	return n, err
 }
 
 func pause(ctx context.Context, d time.Duration) error {

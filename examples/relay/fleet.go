@@ -116,7 +116,7 @@ func (p plan) run(ctx context.Context, at places, out io.Writer) (*account, erro
 	return a, err
 }
 
-// play starts all programs and kills some, until no device has anything left.
+// play starts all programs and kills some, until neither a device nor the server has anything left.
 func (f *fleet) play(ctx context.Context) error {
 	if f.most > 0 {
 		var stop context.CancelFunc
@@ -136,8 +136,11 @@ func (f *fleet) play(ctx context.Context) error {
 			return err
 		}
 	}
-	var kill <-chan time.Time
-	for f.ended < f.devices {
+	var kill, look <-chan time.Time
+	for {
+		if look == nil && f.ended == f.devices {
+			look = time.After(100 * time.Millisecond)
+		}
 		if kill == nil && len(f.due) > 0 && f.done >= f.due[0].at {
 			kill = time.After(time.Duration(f.random.Int64N(int64(100 * time.Millisecond))))
 		}
@@ -152,6 +155,11 @@ func (f *fleet) play(ctx context.Context) error {
 				return err
 			}
 			f.due = f.due[1:]
+		case <-look:
+			look = nil
+			if n, err := f.left(ctx); err != nil || n == 0 {
+				return err
+			}
 		case <-ctx.Done():
 			if f.most > 0 {
 				return nil
@@ -159,7 +167,16 @@ func (f *fleet) play(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	return nil
+}
+
+// left returns how many jobs the server has still to do.
+func (f *fleet) left(ctx context.Context) (int64, error) {
+	server, err := openFile(ctx, f.serverFile("db"))
+	if err != nil {
+		return 0, err
+	}
+	n, err := live(ctx, server)
+	return n, errors.Join(err, server.Close())
 }
 
 // start starts a program.
@@ -201,14 +218,10 @@ func (f *fleet) hear(h heard) error {
 		f.ended++
 		return nil
 	}
-	word, rest, _ := strings.Cut(h.line, " ")
-	switch word {
-	case "listening":
-		to, err := url.Parse(rest)
-		f.behind.Store(to)
-		return err
-	case "ran":
-		n, err := strconv.Atoi(rest)
+	if _, at, ok := strings.Cut(h.line, "msg=listening addr="); ok {
+		f.behind.Store(&url.URL{Scheme: "http", Host: at})
+	} else if n, ok := strings.CutPrefix(h.line, "ran "); ok {
+		n, err := strconv.Atoi(n)
 		f.done += n
 		return err
 	}
@@ -227,7 +240,7 @@ func (f *fleet) kill(ctx context.Context, server bool) error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	for h := range f.heard {
+	for h := range f.heard { // what it has said before
 		if h.by == p && h.over {
 			delete(f.running, name)
 			break

@@ -63,7 +63,7 @@ func program(ctx context.Context, args []string, out io.Writer) (err error) {
 	case "server":
 		return serverProgram(ctx, at, out)
 	case "device":
-		return deviceProgram(ctx, at, *name, *address, p.jobs, out)
+		return deviceProgram(ctx, at, *name, *address, p.jobs)
 	}
 	for _, dir := range []*string{&at.serverDir, &at.deviceDir} {
 		if *dir == "" {

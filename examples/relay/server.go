@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -41,14 +40,15 @@ func prepare(ctx context.Context, p places, names []string) (err error) {
 	return nil
 }
 
-// serverProgram takes the jobs of devices, and does them. It says its address, and how many jobs it has done. When ctx ends it takes no
-// more, does those that it has, and ends.
+// serverProgram takes the jobs of devices, and does them, until ctx ends. It says where it listens, and how many
+// jobs it does.
 func serverProgram(ctx context.Context, p places, out io.Writer) (err error) {
+	slog.SetDefault(slog.New(slog.NewTextHandler(out, nil))) // where serve says it
 	key, err := os.ReadFile(p.serverFile("key"))
 	if err != nil {
 		return err
 	}
-	q, err := errand.Open(context.WithoutCancel(ctx), p.serverFile("db"), &errand.Options{
+	q, err := errand.Open(ctx, p.serverFile("db"), &errand.Options{
 		Logger: logger(serverName), Retention: 30 * 24 * time.Hour, // the account reads them
 	})
 	if err != nil {
@@ -79,37 +79,5 @@ func serverProgram(ctx context.Context, p places, out io.Writer) (err error) {
 		return err
 	}, errand.BatchOptions{Max: 200})
 
-	working, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	ended := make(chan error, 1)
-	go func() {
-		err := w.Run(working)
-		stop(err)
-		ended <- err
-	}()
-	if err = serve(ctx, handler, out); err == nil {
-		err = drained(working, q)
-	}
-	stop(nil)
-	return errors.Join(err, <-ended)
-}
-
-// serve serves until ctx ends.
-func serve(ctx context.Context, handler http.Handler, out io.Writer) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	s := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
-	if _, err := fmt.Fprintf(out, "listening http://%s\n", l.Addr()); err != nil {
-		return errors.Join(err, s.Close())
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	err = s.Close()
-	return errors.Join(err, ignore(<-ended, http.ErrServerClosed))
+	return serve(ctx, "127.0.0.1:0", handler, w)
 }
