@@ -65,8 +65,17 @@ func statusOf(a wire.Answer, err error) int {
 
 // failureOf names the kind of a failure.
 func failureOf(a wire.Answer, err error) string {
-	return fmt.Sprint(statusOf(a, err), err == nil)
+	status := statusOf(a, err)
+	switch {
+	case err == nil:
+		return fmt.Sprint("signed ", status)
+	case status == 0:
+		return noAnswer
+	}
+	return fmt.Sprint(status)
 }
+
+const noAnswer = "no answer"
 
 // closeFor closes the gate for a failure, and returns why.
 func (f *forwarder) closeFor(a wire.Answer, err error) error {

@@ -36,7 +36,7 @@ type fake struct {
 	said   func(wire.Head, *wire.Answer) bool // returns true if it has answered instead
 }
 
-func newFake(t *testing.T) *fake {
+func newFake(t testing.TB) *fake {
 	f := &fake{streams: map[ratchet.ID]ratchet.Server{}}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(f.Close)
@@ -130,7 +130,7 @@ type device struct {
 	options Options
 }
 
-func newDevice(t *testing.T, f *fake) *device {
+func newDevice(t testing.TB, f *fake) *device {
 	d := &device{path: filepath.Join(t.TempDir(), "device.db"), options: Options{
 		Queue: "up", URL: f.URL, Server: "hub", Device: "pi-17", ServerKey: must(wire.PublicKey(serverSeed)),
 		Key:    func(context.Context) (string, error) { return testSeed, nil },
@@ -140,13 +140,13 @@ func newDevice(t *testing.T, f *fake) *device {
 	return d
 }
 
-func (d *device) open(t *testing.T) {
+func (d *device) open(t testing.TB) {
 	d.Queue = must(errand.Open(t.Context(), d.path, nil))
 	t.Cleanup(func() { _ = d.Queue.Close() })
 }
 
 // run runs the worker until the test ends, or stop is called.
-func (d *device) run(t *testing.T) (stop func()) {
+func (d *device) run(t testing.TB) (stop func()) {
 	w := errand.NewWorker(d.Queue, &errand.WorkerOptions{Queues: []string{"up"}})
 	if err := Forward(w, d.options); err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func (d *device) run(t *testing.T) (stop func()) {
 	return stop
 }
 
-func (d *device) add(t *testing.T, n int, group func(i int) string) {
+func (d *device) add(t testing.TB, n int, group func(i int) string) {
 	var jobs []errand.NewJob
 	for i := range n {
 		jobs = append(jobs, errand.NewJob{Args: reading{i}, Options: &errand.JobOptions{Queue: "up", Group: group(i), Tags: []string{"tag"}}})
@@ -173,7 +173,7 @@ func (d *device) add(t *testing.T, n int, group func(i int) string) {
 }
 
 // until waits for a condition, which events bring about.
-func until(t *testing.T, what string, is func() bool) {
+func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for i := 0; !is(); i++ {
 		if i == 3000 {
@@ -183,7 +183,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-func (d *device) count(t *testing.T, state errand.State) int {
+func (d *device) count(t testing.TB, state errand.State) int {
 	n := 0
 	for _, c := range must(d.Counts(context.WithoutCancel(t.Context()))) {
 		if c.State == state {
@@ -246,7 +246,7 @@ func lossy(request, answer int) func(wire.Head, http.ResponseWriter, func(http.R
 	}
 }
 
-func (f *fake) wantOnce(t *testing.T, n int) {
+func (f *fake) wantOnce(t testing.TB, n int) {
 	t.Helper()
 	seen := map[wire.ID]bool{}
 	for _, j := range f.taken() {

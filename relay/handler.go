@@ -272,6 +272,13 @@ func (h *handler) act(ctx context.Context, req *request, rights *Rights, jobs []
 		if err != nil {
 			return err
 		}
+		looks := device.Lookup
+		if s.revision == 0 { // copies of a file from before its first request have other streams
+			if device.Lookup, err = in.otherFile(ctx, req.Device, req.Stream); err != nil {
+				return err
+			}
+			device.Lookup = device.Lookup || looks
+		}
 		out = wire.Answer{Status: http.StatusOK}
 		j := judge{ctx: ctx, queue: h.queue, tx: tx, device: req.Device, lookup: device.Lookup, rights: *cmp.Or(rights, &device.Rights)}
 		j.rights.Queue = cmp.Or(j.rights.Queue, h.o.Queue)
@@ -294,7 +301,7 @@ func (h *handler) act(ctx context.Context, req *request, rights *Rights, jobs []
 		if j.err != nil {
 			return j.err
 		}
-		if spent {
+		if spent || device.Lookup != looks {
 			if err := in.putDevice(ctx, req.Device, device); err != nil {
 				return err
 			}

@@ -167,7 +167,6 @@ func (r outRows) lack(ctx context.Context, row missingRow) (Lack, error) {
 	if _, err := hex.Decode(id[:], []byte(stream)); err != nil {
 		return l, fmt.Errorf("errand: relay: missing jobs %q: %w", row.entry.Name, err)
 	}
-	first := m.Before
 	after := sentName(id, max(m.S.N, 1)-1)
 	for {
 		page, _, err := r.Entries(ctx, sentClass, "", after, 50)
@@ -179,8 +178,8 @@ func (r outRows) lack(ctx context.Context, row missingRow) (Lack, error) {
 			if n := numberOf(e.Name); !strings.HasPrefix(e.Name, stream+"/") || n >= m.Before {
 				page = nil
 				break
-			} else if n > m.S.N {
-				first = min(first, n)
+			} else if n > m.S.N && len(e.Doc) == 0 {
+				l.From, l.To = m.S.N+1, n
 			}
 			if has := l.has(e); len(has) > 0 {
 				l.Jobs, l.sends = append(l.Jobs, has...), append(l.sends, e)
@@ -189,10 +188,6 @@ func (r outRows) lack(ctx context.Context, row missingRow) (Lack, error) {
 		if len(page) < 50 {
 			break
 		}
-	}
-	// Requests without a job that was done have no list either: these are named as if they had one.
-	if first > m.S.N+1 {
-		l.From, l.To = m.S.N+1, first-1
 	}
 	return l, nil
 }

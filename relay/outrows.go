@@ -92,8 +92,10 @@ func (r outRows) begin(ctx context.Context, o *Options) error {
 	e, err := r.Entry(ctx, queueClass, o.Queue)
 	if errors.Is(err, errand.ErrNotFound) {
 		entries := []storage.Entry{{Class: queueClass, Name: o.Queue, Doc: docOf(want)}}
+		file := newID()
 		for i := range o.Streams {
-			entries = append(entries, storage.Entry{Class: outClass, Name: outName(o.Queue, i), Doc: docOf(outDoc{ID: wire.ID(newID())})})
+			file[len(file)-1] = byte(i) // a server sees by the others that streams are of one file
+			entries = append(entries, storage.Entry{Class: outClass, Name: outName(o.Queue, i), Doc: docOf(outDoc{ID: wire.ID(file)})})
 		}
 		if _, err = r.PutEntries(ctx, entries); !errors.Is(err, errand.ErrStale) {
 			return err
@@ -517,29 +519,49 @@ func (f *forwarder) sweep(ctx context.Context) error {
 	return f.rows.dropSent(ctx, f.queue.Clock().Now.Add(-f.options.Keep))
 }
 
-// dropSent deletes lists of sends that were written before a time, some in each call.
+// dropSent deletes lists of sends that were written before a time. The last of a stream stays as an empty
+// one: so it is known up to which n they are gone.
 func (r outRows) dropSent(ctx context.Context, before time.Time) error {
-	after := ""
-	for {
-		page, _, err := r.Entries(ctx, sentClass, "", after, 50)
-		if err != nil || len(page) == 0 {
-			return err
+	var old []storage.Entry
+	drop := func() error {
+		if len(old) == 0 || len(old) == 1 && len(old[0].Doc) == 0 {
+			old = nil
+			return nil
 		}
-		var old []storage.Entry
-		for _, e := range page {
-			if e.UpdatedAt.Before(before) {
-				old = append(old, storage.Entry{Class: e.Class, Name: e.Name, Revision: e.Revision, Delete: true})
-			}
+		last := &old[len(old)-1]
+		for i := range old[:len(old)-1] {
+			old[i].Delete = true
 		}
-		if len(old) > 0 {
-			if _, err := r.PutEntries(ctx, old); err != nil && !errors.Is(err, errand.ErrStale) {
+		last.Doc = []byte{}
+		for page := range slices.Chunk(old, pageOfEntries) {
+			if _, err := r.PutEntries(ctx, page); err != nil && !errors.Is(err, errand.ErrStale) {
 				return err
 			}
 		}
-		stream, _, _ := strings.Cut(page[len(page)-1].Name, "/")
-		after = page[len(page)-1].Name
-		if len(old) < len(page) { // the rest of this stream is younger
-			after = stream + "0" // the next name after stream + "/"
+		old = nil
+		return nil
+	}
+	after := ""
+	for {
+		page, _, err := r.Entries(ctx, sentClass, "", after, 50)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			stream, _, _ := strings.Cut(e.Name, "/")
+			if len(old) > 0 && !strings.HasPrefix(old[0].Name, stream+"/") {
+				if err := drop(); err != nil {
+					return err
+				}
+			}
+			if after = e.Name; !e.UpdatedAt.Before(before) {
+				after = stream + "0" // what follows of this stream is younger; the next name after stream + "/"
+				break
+			}
+			old = append(old, e)
+		}
+		if len(page) == 0 {
+			return drop()
 		}
 	}
 }

@@ -152,6 +152,16 @@ func streamOf(e storage.Entry) (streamRow, error) {
 	return s, nil
 }
 
+// otherFile reports whether a device has streams of another file than that of one, see outRows.begin.
+func (r rows) otherFile(ctx context.Context, device string, stream ratchet.ID) (other bool, err error) {
+	own := streamName(device, stream)
+	err = r.each(ctx, classStream, device+"/", func(e storage.Entry) error {
+		other = other || e.Name[:len(e.Name)-2] != own[:len(own)-2]
+		return nil
+	})
+	return other, err
+}
+
 // putStream writes the row of a stream if it has changed.
 func (r rows) putStream(ctx context.Context, name string, s streamRow) error {
 	doc := s.encode()

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,13 @@ const (
 	settleAfter = time.Minute
 	// alike is how many failures of one kind in a row make the next request smaller.
 	alike = 3
+	// alikeAlone is how often a job must get no answer alone before it is kept back.
+	alikeAlone = 10
 	// setAside is for how long a job that does not get through alone is kept back.
 	setAside  = time.Minute
 	mostAside = time.Hour
+	// heldEvery is how often a stream that is held asks.
+	heldEvery = time.Minute
 )
 
 // stream sends the jobs that are its own, one request at a time. As many jobs go with a request as wait
@@ -262,7 +267,7 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 	switch {
 	case x.After.Held:
 		f.askAll()
-		return f.away.shut(fmt.Sprintf("stream %d is held: this device or the server was put back to an older copy, or another device has its key; errand devices accept on the server ends that", s.index), mostBackoff)
+		return f.away.shut(fmt.Sprintf("stream %d is held: this device or the server was put back to an older copy, or another device has its key; errand devices accept on the server ends that", s.index), cmp.Or(f.options.backoff, heldEvery))
 	case x.Renew:
 		return nil
 	}
@@ -315,6 +320,7 @@ func (s *stream) missed(a wire.Answer, err error) error {
 		a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden):
 		s.failed, s.failures = "", 0
 		return s.of.closeFor(a, nil)
+	case len(s.sent) == 1 && how == noAnswer && s.failures < alikeAlone:
 	case statusOf(a, err) == http.StatusRequestEntityTooLarge || s.failures >= alike:
 		s.failures = 0
 		if len(s.sent) == 1 {

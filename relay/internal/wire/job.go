@@ -115,7 +115,7 @@ func decodeJobs(body []byte, l Limits) ([]Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	var jobs []Job
+	jobs := slices.Grow([]Job(nil), len(read))
 	for i, b := range read {
 		field := fmt.Sprintf("jobs[%d].", i)
 		if len(b.Tags) > 0 {
