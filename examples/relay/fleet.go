@@ -79,11 +79,8 @@ func (p plan) run(ctx context.Context, at places, out io.Writer) (*account, erro
 		return nil, err
 	}
 	f := &fleet{
-		plan: p, places: at, out: out, self: self, random: rand.New(rand.NewPCG(p.seed, 1)),
+		plan: p, places: at, names: names(p.devices), out: out, self: self, random: rand.New(rand.NewPCG(p.seed, 1)),
 		heard: make(chan heard), running: map[string]*process{}, killed: map[bool]int{}, account: &account{},
-	}
-	for i := range p.devices {
-		f.names = append(f.names, fmt.Sprintf("device-%02d", i+1))
 	}
 	for i := range p.kills {
 		f.due = append(f.due, target{p.devices * p.jobs * (2*i + 1) / (2*p.kills + 1), false}, target{p.devices * p.jobs * (2*i + 2) / (2*p.kills + 1), true})

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/errandq/errand"
@@ -31,10 +32,8 @@ func main() {
 	}
 }
 
-// errFaults is the error of a run whose account has faults.
-var errFaults = errors.New("the account has faults")
-
-// program is a server or a device if its first argument says so, else it is the whole.
+// program does what its first argument says: prepare makes the files, server and device are programs of their
+// own, account looks at what they have left. Without it, program does all that.
 func program(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("relay", flag.ContinueOnError)
 	var p plan
@@ -50,20 +49,25 @@ func program(ctx context.Context, args []string, out io.Writer) (err error) {
 	name := flags.String("name", "", "`name` of the device, for a device alone")
 	address := flags.String("url", "", "`address` of the server, for a device alone")
 	role := ""
-	if len(args) > 0 && (args[0] == "server" || args[0] == "device") {
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		role, args = args[0], args[1:]
 	}
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if role != "" {
-		ctx = endingWith(ctx, os.Stdin)
-	}
 	switch role {
+	case "":
+	case "prepare":
+		return prepare(ctx, at, names(p.devices))
 	case "server":
-		return serverProgram(ctx, at, out)
+		return serverProgram(endingWith(ctx, os.Stdin), at, out)
 	case "device":
-		return deviceProgram(ctx, at, *name, *address, p.jobs)
+		return deviceProgram(endingWith(ctx, os.Stdin), at, *name, *address, p.jobs)
+	case "account":
+		a, err := wholeAccount(ctx, at, names(p.devices))
+		return tell(out, a, err)
+	default:
+		return fmt.Errorf("no program %q: want prepare, server, device or account", role)
 	}
 	for _, dir := range []*string{&at.serverDir, &at.deviceDir} {
 		if *dir == "" {
@@ -76,14 +80,26 @@ func program(ctx context.Context, args []string, out io.Writer) (err error) {
 	p.weather = badnet.Storm(*rate)
 	p.weather.MaxDelay = 200 * time.Millisecond
 	a, err := p.run(ctx, at, out)
-	if err != nil {
-		return err
+	return tell(out, a, err)
+}
+
+// tell prints an account, and returns an error if it has faults.
+func tell(out io.Writer, a *account, err error) error {
+	if err == nil {
+		_, err = fmt.Fprintln(out, a)
 	}
-	fmt.Fprintln(out, a)
-	if len(a.faults) > 0 {
-		return errFaults
+	if err == nil && len(a.faults) > 0 {
+		err = errors.New("the account has faults")
 	}
-	return nil
+	return err
+}
+
+// names returns the names of so many devices.
+func names(devices int) (all []string) {
+	for i := range devices {
+		all = append(all, fmt.Sprintf("device-%02d", i+1))
+	}
+	return all
 }
 
 // endingWith returns a context that also ends when in does: with the program that has started this one.

@@ -77,7 +77,7 @@ func serverProgram(ctx context.Context, p places, out io.Writer) (err error) {
 		}
 		_, err := fmt.Fprintln(out, "ran", len(jobs))
 		return err
-	}, errand.BatchOptions{Max: 200})
+	}, errand.BatchOptions{Max: 200}, errand.HandlerOptions{MaxCrashes: 1000}) // it is no job's fault here
 
 	return serve(ctx, "127.0.0.1:0", handler, w)
 }
