@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // prepare makes the keys of a server and its devices, and has the server know the devices.
 func prepare(ctx context.Context, p places, names []string) (err error) {
 	private, public := relay.NewKey()
-	if err := os.WriteFile(p.serverFile("key"), []byte(private+"\n"), 0o600); err != nil {
+	if err := writeFile(p.serverFile("key"), private); err != nil {
 		return err
 	}
 	q, err := errand.Open(ctx, p.serverFile("db"), &errand.Options{Logger: logger(serverName)})
@@ -28,7 +29,7 @@ func prepare(ctx context.Context, p places, names []string) (err error) {
 	for _, name := range names {
 		key, known := relay.NewKey()
 		for end, text := range map[string]string{"key": key, "server-key": public} {
-			if err := os.WriteFile(p.deviceFile(name, end), []byte(text+"\n"), 0o600); err != nil {
+			if err := writeFile(p.deviceFile(name, end), text); err != nil {
 				return err
 			}
 		}
@@ -38,6 +39,16 @@ func prepare(ctx context.Context, p places, names []string) (err error) {
 		}
 	}
 	return nil
+}
+
+// writeFile writes a file that outlives a power cut.
+func writeFile(path, line string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	return errors.Join(err, f.Sync(), f.Close(), syncDir(filepath.Dir(path)))
 }
 
 // serverProgram takes the jobs of devices, and does them, until ctx ends. It says where it listens, and how many

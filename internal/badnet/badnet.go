@@ -24,7 +24,7 @@ const (
 	Portal Fault = iota
 	// Redirect: it answers with status 302, and the address of a portal.
 	Redirect
-	// TooLarge: it answers with status 413.
+	// TooLarge: it answers with status 413, if the body has more than 1 KiB.
 	TooLarge
 	// TooMany: it answers with status 429 and a Retry-After of a second.
 	TooMany
@@ -67,6 +67,8 @@ func (f Fault) String() string { return names[f] }
 
 // ErrLost is the error of a client whose request or answer was lost.
 var ErrLost = errors.New("badnet: the connection was cut")
+
+const smallBody = 1 << 10
 
 // Weather is how bad a network is. The zero value is a good one.
 type Weather struct {
@@ -194,6 +196,7 @@ func (n *Network) RoundTrip(r *http.Request) (*http.Response, error) {
 		body = b
 	}
 	p := n.plan()
+	p.meets[TooLarge] = p.meets[TooLarge] && len(body) > smallBody
 	for f := Portal; f <= BadGateway; f++ {
 		if !n.met(&p, f) {
 			continue

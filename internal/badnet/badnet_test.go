@@ -84,7 +84,6 @@ func TestNetwork_faults(t *testing.T) {
 	}{
 		{badnet.Portal, []string{"200 page"}, []string{""}},
 		{badnet.Redirect, []string{"302 page"}, []string{""}},
-		{badnet.TooLarge, []string{"413 page"}, []string{""}},
 		{badnet.TooMany, []string{"429 page 1"}, []string{""}},
 		{badnet.BadGateway, []string{"502 page 1"}, []string{"", "hello"}},
 		{badnet.LostRequest, nil, []string{""}},
@@ -148,15 +147,27 @@ func TestNetwork_good(t *testing.T) {
 	}
 }
 
+// Only what is large is too large.
+func TestNetwork_tooLarge(t *testing.T) {
+	for size, want := range map[int]string{1024: "200", 1025: "413"} {
+		n := badnet.New(&server{}, 1)
+		n.SetWeather(badnet.Weather{Rates: map[badnet.Fault]float64{badnet.TooLarge: 1}})
+		if got, err := post(t.Context(), n, strings.Repeat("x", size)); !strings.HasPrefix(got, want) || err != nil {
+			t.Errorf("%d bytes: %.9q, %v", size, got, err)
+		}
+		n.Close()
+	}
+}
+
 // The seed alone says what the requests meet; in a storm they meet everything.
 func TestNetwork_seed(t *testing.T) {
 	run := func(seed uint64) (counts [badnet.Faults]int64, got []string) {
 		synctest.Test(t, func(t *testing.T) {
 			n := badnet.New(&server{}, seed)
 			n.SetWeather(badnet.Storm(0.1))
-			for range 500 {
-				answer, err := post(t.Context(), n, "hello")
-				got = append(got, fmt.Sprint(answer, err))
+			for i := range 500 {
+				answer, err := post(t.Context(), n, strings.Repeat("x", 10*i))
+				got = append(got, fmt.Sprint(len(answer), err))
 			}
 			time.Sleep(2 * time.Second)
 			n.Close()
