@@ -69,6 +69,21 @@ func (q *Queue) topics(in *inside) (door.Topics[NewJob], error) {
 // Queue returns the queue, for [door.QueueOf].
 func (t *topics) Queue() *Queue { return t.queue }
 
+// Live is [door.Live].
+func (t *topics) Live(ctx context.Context, ids []ID) (all []JobInfo, err error) {
+	s, ok := t.queue.store.(storage.Glancer)
+	if !ok {
+		page, err := t.queue.listIDs(ctx, ids, &ListOptions{}, []State{Ready, Scheduled, Running, Blocked})
+		return page.Jobs, err
+	}
+	records, err := s.Glance(ctx, ids)
+	for i := range records {
+		j, e := jobInfo(&records[i])
+		all, err = append(all, j), errors.Join(err, e)
+	}
+	return all, err
+}
+
 // Relaxed is [door.Relaxed].
 func (t *topics) Relaxed() bool {
 	s, ok := t.queue.store.(interface{ Durability() Durability })

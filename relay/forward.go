@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/gate"
 	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/relay/internal/ratchet"
@@ -44,8 +45,8 @@ type Options struct {
 	// ServerKey is the public key of the server, a line of [NewKey]. It is empty if the key of
 	// the device is hmac-sha256, and needed otherwise.
 	ServerKey string
-	// Streams is how many requests are under way at a time. It is written with the first job of the
-	// queue; later another number is refused. If zero, 4; at most 64.
+	// Streams is how many requests are under way at a time. It is written at the first start, and
+	// another number is refused later. If zero, 4; at most 64.
 	Streams int
 	// Keep is how long the device keeps jobs that the server has taken, so that [Missing] can name
 	// them and [Resend] can send them again after the server was put back to an older copy of its file. It is the
@@ -103,12 +104,12 @@ func KeyText(line string) func(context.Context) (string, error) {
 // Forward returns an [errand.FieldError] for each bad option, an error that is
 // [errand.ErrUnsupportedDB] if the file does not sync each commit, and an error if another worker has
 // handlers for jobs of the queue. It panics where HandleQueue does.
-func Forward(w *errand.Worker, o Options) error {
+func Forward(w *errand.Worker, o *Options) error {
 	q, err := door.QueueOf[*errand.Queue](w)
 	if err != nil {
 		return err
 	}
-	f := &forwarder{queue: q, options: o, batches: map[*call]struct{}{}}
+	f := &forwarder{queue: q, options: *cmp.Or(o, &Options{})}
 	if err := f.validate(); err != nil {
 		return err
 	}
@@ -116,12 +117,12 @@ func Forward(w *errand.Worker, o Options) error {
 		return err
 	}
 	var g errand.Gate = f.away
-	if o.Gate != nil {
-		if g, err = both(o.Gate, f.away); err != nil {
+	if own := f.options.Gate; own != nil {
+		if g, err = gate.All(own, f.away); err != nil {
 			return err
 		}
 	}
-	errand.HandleQueue(w, o.Queue, f.pass,
+	errand.HandleQueue(w, f.options.Queue, f.pass,
 		errand.BatchOptions{Max: wire.MaxJobs, MaxBytes: mostBytes, ByGroup: true, Whole: true},
 		errand.HandlerOptions{Gate: g, MaxCrashes: math.MaxInt32})
 	return nil
@@ -137,13 +138,14 @@ type forwarder struct {
 	rows    outRows
 	streams []*stream
 
-	mu      sync.Mutex
-	signer  wire.Signer // nil: Key is to be called
-	shared  wire.Verifier
-	kept    map[errand.ID]keptVerdict
-	batches map[*call]struct{}
-	asks    int // rises when all streams are to ask
-	swept   time.Time
+	keys   sync.Mutex
+	signer wire.Signer // nil: Key is to be called
+	shared wire.Verifier
+
+	mu    sync.Mutex
+	kept  map[errand.ID]keptVerdict
+	asks  int // rises when all streams are to ask
+	swept time.Time
 }
 
 func (f *forwarder) validate() error {
@@ -217,7 +219,7 @@ func (f *forwarder) open(ctx context.Context) error {
 	}
 	f.away = newAway(cmp.Or(o.backoff, firstBackoff), f.probe)
 	for i := range o.Streams {
-		f.streams = append(f.streams, &stream{of: f, index: i, most: wire.MaxJobs})
+		f.streams = append(f.streams, &stream{of: f, index: i, most: wire.MaxJobs, work: make(chan struct{}, 1)})
 	}
 	return nil
 }
@@ -300,9 +302,6 @@ func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]
 		return untouched(jobs)
 	}
 	c := &call{errs: errand.BatchError{}, left: len(jobs), done: make(chan struct{})}
-	f.mu.Lock()
-	f.batches[c] = struct{}{}
-	f.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), errand.ErrShutdown) {
 			f.interrupt(c)
@@ -331,9 +330,6 @@ func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]
 	}
 	<-c.done
 	stop()
-	f.mu.Lock()
-	delete(f.batches, c)
-	f.mu.Unlock()
 	return c.errs
 }
 
@@ -363,12 +359,12 @@ func (f *forwarder) infos(ctx context.Context, jobs []*errand.Job[errand.RawArgs
 	for i, job := range jobs {
 		ids[i] = job.ID
 	}
-	page, err := f.queue.Jobs(ctx, errand.JobFilter{IDs: ids}, &errand.ListOptions{Limit: len(ids)})
+	infos, err := door.Live[errand.JobInfo](ctx, f.queue, ids)
 	if err != nil {
 		return nil, err
 	}
 	all := make(map[errand.ID]errand.JobInfo, len(ids))
-	for _, info := range page.Jobs {
+	for _, info := range infos {
 		all[info.ID] = info
 	}
 	return all, nil
@@ -385,7 +381,7 @@ func (f *forwarder) pack(p *parcel, info errand.JobInfo) error {
 		Made: p.CreatedAt.UTC(), OnExpire: string(info.OnExpire),
 	}
 	for name, value := range p.Headers {
-		if !strings.HasPrefix(name, "errand.") {
+		if !strings.HasPrefix(name, "errand.") && name != MadeHeader {
 			if j.Headers == nil {
 				j.Headers = make(map[string]string, len(p.Headers))
 			}
@@ -416,6 +412,9 @@ func (f *forwarder) pack(p *parcel, info errand.JobInfo) error {
 		}
 		j.FinishWithin = seconds.Duration(left)
 	}
+	if err := j.Check(); err != nil {
+		return errand.Permanent(err)
+	}
 	p.job = j
 	return nil
 }
@@ -429,8 +428,8 @@ func (f *forwarder) interrupt(c *call) {
 
 // sign returns the signer of the device, and who verifies answers.
 func (f *forwarder) sign(ctx context.Context) (wire.Signer, wire.Verifier, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keys.Lock()
+	defer f.keys.Unlock()
 	if f.signer != nil {
 		return f.signer, cmp.Or(f.from, f.shared), nil
 	}
@@ -454,8 +453,8 @@ func (f *forwarder) sign(ctx context.Context) (wire.Signer, wire.Verifier, error
 
 // forgetKey has the key be asked for again.
 func (f *forwarder) forgetKey() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keys.Lock()
+	defer f.keys.Unlock()
 	f.signer, f.shared = nil, nil
 }
 

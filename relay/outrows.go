@@ -207,6 +207,7 @@ type settlement struct {
 // settle commits what follows from an answer: it ends the jobs in hand by their verdicts, keeps the
 // verdicts on others, and writes the row.
 func (s *stream) settle(ctx context.Context, x ratchet.Settlement) error {
+	ctx = context.WithoutCancel(ctx) // an interruption ends a request, and no commit
 	row := s.row
 	row.Device = x.After
 	if x.Renew {
@@ -369,7 +370,7 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	s.mu.Unlock()
 	s.turnBackBehind(failed) // those that were not sent with them
 	if m := c.Missing; m.Before > 0 {
-		f.log.Error("errand: relay: the server was put back to an older copy of its file, and lacks jobs that were done here: errand relay missing lists them", "queue", f.options.Queue, "stream", s.index, "after", m.S.N, "before", m.Before)
+		f.log.Error("errand: relay: the server was put back to an older copy of its file, and lacks jobs that were done here: errand relay missing lists them", "queue", f.options.Queue)
 	}
 }
 
@@ -401,6 +402,7 @@ func (s *stream) applyKept(ctx context.Context, p *parcel) (sends bool, err erro
 	if !ok {
 		return true, nil
 	}
+	ctx = context.WithoutCancel(ctx)
 	drop := storage.Entry{Class: keptClass, Name: p.ID.String(), Revision: v.revision, Delete: true}
 	if v.Outcome == ratchet.Refused {
 		info, err := f.queue.Job(ctx, p.ID)

@@ -1,5 +1,7 @@
 package storage
 
+import "context"
+
 // Page is a part of a list of jobs.
 //
 // A list whose filter has a Group, Tag, CreatedFrom or CreatedBefore is in the order of keys,
@@ -30,4 +32,11 @@ type Page struct {
 // ByKey reports whether a list of jobs that match f is in the order of keys.
 func (f *Filter) ByKey() bool {
 	return f.Group != "" || f.Tag != "" || !f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero()
+}
+
+// Glancer is implemented by a Store that reads many live jobs at once.
+type Glancer interface {
+	// Glance returns the records of those of the jobs that are live, in any order, without args,
+	// headers, checkpoint, history and the time of the start.
+	Glance(ctx context.Context, ids []ID) ([]Record, error)
 }

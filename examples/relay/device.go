@@ -32,7 +32,7 @@ func deviceProgram(ctx context.Context, p places, name, url string, jobs int) (e
 	}
 	defer func() { err = errors.Join(err, q.Close()) }()
 	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{upQueue}})
-	err = relay.Forward(w, relay.Options{
+	err = relay.Forward(w, &relay.Options{
 		Queue: upQueue, URL: url, Server: serverName, Device: name,
 		Key: relay.KeyFile(p.deviceFile(name, "key")), ServerKey: strings.TrimSpace(string(serverKey)),
 		Client: &http.Client{

@@ -231,6 +231,21 @@ func JobsTx[I any](ctx context.Context, queue, tx any, kind string) ([]I, error)
 	return in.Jobs(ctx, kind)
 }
 
+// Live returns what is known of those of some jobs that are live, but for args, headers, checkpoint and
+// history. It is for handlers that pass their jobs on. I is the root's JobInfo.
+func Live[I any](ctx context.Context, queue any, ids []storage.ID) ([]I, error) {
+	if root.open == nil {
+		return nil, errNoRoot(queue)
+	}
+	in, err := as[interface {
+		Live(ctx context.Context, ids []storage.ID) ([]I, error)
+	}](root.open(queue))
+	if err != nil {
+		return nil, err
+	}
+	return in.Live(ctx, ids)
+}
+
 func errNoRoot(queue any) error {
 	return fmt.Errorf("errand: %T is no queue: package errand is not in this program", queue)
 }

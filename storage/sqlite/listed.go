@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
 )
@@ -51,8 +54,10 @@ func (l *lister) records() ([]storage.Record, error) {
 			r := &out[at[rows[i].ID]]
 			*r = rows[i].record()
 			var err error
-			if r.StartedAt, err = l.begins.of(&rows[i].jobRow); err != nil {
-				return nil, err
+			if l.begins != nil {
+				if r.StartedAt, err = l.begins.of(&rows[i].jobRow); err != nil {
+					return nil, err
+				}
 			}
 			if rows[i].Options&hasTags != 0 {
 				tagged = append(tagged, rows[i].ID)
@@ -81,6 +86,28 @@ func (l *lister) records() ([]storage.Record, error) {
 		slices.Sort(out[i].Tags)
 	}
 	return out, err
+}
+
+// Glance implements [storage.Glancer].
+func (s *Store) Glance(ctx context.Context, ids []storage.ID) (all []storage.Record, err error) {
+	found := make([]glance, len(ids))
+	for i, id := range ids {
+		found[i] = glance{ID: id.Key(), State: running}
+	}
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		all, err = (&lister{ctx: ctx, tx: tx, f: &storage.Filter{}, found: found}).records()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	live := all[:0]
+	for i, r := range all {
+		if r.ID == ids[i] {
+			live = append(live, r)
+		}
+	}
+	return live, nil
 }
 
 // args fills in the args of records, if they are asked for. at says where that of a job is.
