@@ -125,7 +125,7 @@ func (r *relayed) cut(d *disk, all ...*relayChild) {
 // The power of a server and that of its devices is cut at random moments. Each job that a device has
 // acknowledged is on one of the two sides, and comes to the server once.
 //
-//errand:shows [relay cut] | | the power of the devices and of their server is cut by turns
+//errand:shows [relay-cut] | | the power of the devices and of their server is cut by turns
 func TestPowerCut_Relay(t *testing.T) {
 	needsRoot(t, "ext4 on loop devices")
 	random := dice(t)
