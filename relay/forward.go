@@ -316,10 +316,16 @@ func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]
 		}
 	})
 	parts := make([][]*parcel, len(f.streams))
+	behind := map[string]bool{} // groups of which a job is not done
 	for _, job := range jobs {
 		p := &parcel{Job: job, call: c, bytes: len(job.Args.JSON) + 256}
-		if err := f.pack(p, infos[job.ID]); err != nil {
+		err := f.pack(p, infos[job.ID])
+		if behind[job.Group] {
+			err = door.ErrUntouched
+		}
+		if err != nil {
 			p.end(err)
+			behind[job.Group] = job.Group != ""
 			continue
 		}
 		i := f.streamOf(job)

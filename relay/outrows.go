@@ -351,7 +351,7 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	for _, p := range c.cancelled {
 		f.log.Warn("errand: relay: a job was cancelled here, and is on the server", "job", p.ID, "kind", p.Kind, "queue", p.Queue)
 	}
-	over, judged := map[*parcel]bool{}, map[errand.ID]bool{}
+	over, judged, failed := map[*parcel]bool{}, map[errand.ID]bool{}, []*parcel(nil)
 	for _, v := range c.Verdicts {
 		judged[errand.ID(v.Job)] = true
 		p := hand[v.Job]
@@ -359,12 +359,13 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 			continue
 		}
 		over[p] = true
-		if reason, refused := c.refused[p]; refused {
-			p.end(errRefused(reason))
-			continue
-		}
 		if v.Outcome == ratchet.Enqueued || v.Outcome == ratchet.Duplicate {
 			p.end(nil)
+			continue
+		}
+		failed = append(failed, p)
+		if reason, refused := c.refused[p]; refused {
+			p.end(errRefused(reason))
 			continue
 		}
 		p.end(door.ErrUntouched)
@@ -379,6 +380,7 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	s.mu.Lock()
 	s.waiting = slices.DeleteFunc(s.waiting, gone)
 	s.mu.Unlock()
+	s.turnBackBehind(failed) // those that were not sent with them
 	if m := c.Missing; m.Before > 0 {
 		f.log.Error("errand: relay: the server was put back to an older copy of its file, and lacks jobs that were done here: errand relay missing lists them", "queue", f.options.Queue)
 	}
@@ -404,7 +406,8 @@ func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], queue 
 }
 
 // applyKept ends a job on whose verdict there was no lease, and reports whether the job is to be sent.
-func (f *forwarder) applyKept(ctx context.Context, p *parcel) (sends bool, err error) {
+func (s *stream) applyKept(ctx context.Context, p *parcel) (sends bool, err error) {
+	f := s.of
 	f.mu.Lock()
 	v, ok := f.kept[p.ID]
 	f.mu.Unlock()
@@ -422,7 +425,7 @@ func (f *forwarder) applyKept(ctx context.Context, p *parcel) (sends bool, err e
 			if err := f.noteRefusal(ctx, p, v); err != nil {
 				return false, err
 			}
-			p.end(errRefused(v.Reason))
+			s.fail(p, errRefused(v.Reason))
 			return false, nil
 		}
 		// It was dead since, and redriven.
@@ -445,7 +448,7 @@ func (f *forwarder) applyKept(ctx context.Context, p *parcel) (sends bool, err e
 	})
 	switch {
 	case errors.Is(err, errand.ErrLeaseLost), errors.Is(err, errand.ErrCancelled), errors.Is(err, errand.ErrFinished):
-		p.end(door.ErrUntouched) // the verdict stays
+		s.fail(p, door.ErrUntouched) // the verdict stays
 		return false, nil
 	case err != nil:
 		return false, err

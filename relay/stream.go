@@ -221,27 +221,37 @@ func (s *stream) sendNow(ctx context.Context) error {
 // verdicts were kept end without being sent.
 func (s *stream) take(ctx context.Context) error {
 	s.mu.Lock()
-	bytes, n := 0, 0
-	for n < len(s.waiting) && n < s.most && (n == 0 || bytes+s.waiting[n].bytes <= mostBytes) {
-		bytes += s.waiting[n].bytes
-		n++
-	}
-	taken := slices.Clone(s.waiting[:n])
-	s.waiting = slices.Delete(s.waiting, 0, n)
+	s.waiting = onlyLast(s.waiting)
 	s.mu.Unlock()
-	taken = onlyLast(taken)
-	for i, p := range taken {
-		sends, err := s.of.applyKept(ctx, p)
+	for left := mostBytes; len(s.sent) < s.most; {
+		p := s.next(left)
+		if p == nil {
+			return nil
+		}
+		sends, err := s.applyKept(ctx, p)
 		if err != nil {
-			s.putBack(append(s.sent, taken[i:]...))
+			s.putBack(append(s.sent, p))
 			s.sent = nil
 			return err
 		}
 		if sends {
-			s.sent = append(s.sent, p)
+			s.sent, left = append(s.sent, p), left-p.bytes
 		}
 	}
 	return nil
+}
+
+// next returns the first job that waits, or nil if there is none or it has more bytes than are left. A first
+// job may have more.
+func (s *stream) next(left int) *parcel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 || len(s.sent) > 0 && s.waiting[0].bytes > left {
+		return nil
+	}
+	p := s.waiting[0]
+	s.waiting = s.waiting[1:]
+	return p
 }
 
 // onlyLast returns parcels of different jobs. A job that has lost its lease may have come again: then
@@ -361,27 +371,13 @@ func (s *stream) aside(a wire.Answer, err error) error {
 	p := s.sent[0]
 	s.sent = nil
 	if err == nil {
-		p.end(fmt.Errorf("errand: relay: the server has answered with status %d: %s", a.Status, a.Error))
-		s.dropGroup(p.Group)
+		s.fail(p, fmt.Errorf("errand: relay: the server has answered with status %d: %s", a.Status, a.Error))
 		return nil
 	}
 	wait := min(setAside<<min(p.Snoozes, 6), mostAside)
 	s.of.log.Warn("errand: relay: a job does not get through, and is kept back", "job", p.ID, "kind", p.Kind, "queue", p.Queue, "for_s", wait.Seconds(), "error", err)
-	p.end(errand.Snooze(wait, err))
+	s.fail(p, errand.Snooze(wait, err))
 	return s.of.closeFor(a, err)
-}
-
-// dropGroup gives back the jobs of a group that wait behind one that has failed.
-func (s *stream) dropGroup(group string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting = slices.DeleteFunc(s.waiting, func(p *parcel) bool {
-		behind := group != "" && p.Group == group
-		if behind {
-			p.end(door.ErrUntouched)
-		}
-		return behind
-	})
 }
 
 // troubled closes the gate after an error of the queue's own file.
@@ -405,6 +401,34 @@ func (s *stream) turnBack() {
 	for _, p := range all {
 		p.end(door.ErrUntouched)
 	}
+}
+
+// fail ends the way of a job that is not done.
+func (s *stream) fail(p *parcel, err error) {
+	p.end(err)
+	s.turnBackBehind([]*parcel{p})
+}
+
+// turnBackBehind gives back the jobs in hand that are behind one of these in its group, which are not done:
+// they come after it, or wait until somebody has looked at it.
+func (s *stream) turnBackBehind(failed []*parcel) {
+	first := map[string]int64{}
+	for _, p := range failed {
+		if at, ok := first[p.Group]; p.Group != "" && (!ok || p.ID.Key() < at) {
+			first[p.Group] = p.ID.Key()
+		}
+	}
+	behind := func(p *parcel) bool {
+		at, ok := first[p.Group]
+		if ok = ok && p.ID.Key() > at; ok {
+			p.end(door.ErrUntouched)
+		}
+		return ok
+	}
+	s.sent = slices.DeleteFunc(s.sent, behind)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, behind)
 }
 
 // interrupt gives back the jobs of a call that wait, and ends a request that has others of them.

@@ -93,7 +93,8 @@ func (unmarked) Started(storage.Lease, time.Time) error { return nil }
 func (unmarked) Stopping(storage.Lease) error           { return nil }
 func (unmarked) Ended(storage.Lease) error              { return nil }
 
-// NoCrashes is a MaxCrashes with which no job dies of crashes, whatever its policy.
+// NoCrashes is a MaxCrashes with which no job dies of crashes, whatever its policy. As that of a
+// [Handler] it has no crash be counted either: the attempt was interrupted.
 const NoCrashes = math.MaxInt32
 
 // Handler runs the jobs of one kind.

@@ -182,7 +182,7 @@ func (c *Config) reclaimed(r *storage.Reclaimed, now time.Time) storage.Finish {
 		f.Outcome = storage.OutcomeReturned
 	case r.Cancelling:
 		f.Outcome = storage.OutcomeCancelled
-	case r.Fate == storage.Crashed:
+	case r.Fate == storage.Crashed && c.ofHandler(r.Queue, r.Kind) != NoCrashes:
 		return c.crash(f, r, now)
 	default:
 		f.Outcome = storage.OutcomeInterrupted
@@ -206,11 +206,16 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	return f
 }
 
+// ofHandler returns the MaxCrashes that the handler of a lane has of its own.
+func (c *Config) ofHandler(queue, kind string) int {
+	h, _ := c.handler(queue, kind)
+	return h.MaxCrashes
+}
+
 // diesOf reports whether a job is dead after crashes in a row: as many as the MaxCrashes of its
 // handler, or one for a policy without retries. With a MaxCrashes of [NoCrashes] none is.
 func (c *Config) diesOf(crashes int, job *storage.Leased, d policy.Document) bool {
-	h, _ := c.handler(job.Queue, job.Kind)
-	most := cmp.Or(h.MaxCrashes, c.MaxCrashes)
+	most := cmp.Or(c.ofHandler(job.Queue, job.Kind), c.MaxCrashes)
 	return most != NoCrashes && (crashes >= most || d.For(policy.Retryable).Retries <= 0)
 }
 

@@ -99,6 +99,7 @@ func TestHouse_directions(t *testing.T) {
 		"metrics":                      {module, "relay"},
 		"dashboard":                    {module, "internal/argfilter", "internal/indent", "internal/perminute", "internal/plot", "internal/seconds", "policy", "relay", "topic", "webhook"},
 		"internal/perminute":           {},
+		"internal/badnet":              {},
 		"internal/argfilter":           {module},
 		"internal/indent":              {},
 		"internal/plot":                {"policy"},
