@@ -6,9 +6,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/errandq/errand"
-	"github.com/errandq/errand/gate"
 )
 
 const (
@@ -36,9 +33,6 @@ type away struct {
 func newAway(first time.Duration, ask func(context.Context) error) *away {
 	return &away{ask: ask, first: first, changed: make(chan struct{})}
 }
-
-// both is a gate that is open while two are.
-func both(a, b errand.Gate) (errand.Gate, error) { return gate.All(a, b) }
 
 // State implements [errand.Gate].
 func (g *away) State() (open bool, reason string, changed <-chan struct{}) {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/gate"
 	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/relay/internal/ratchet"
@@ -103,12 +104,12 @@ func KeyText(line string) func(context.Context) (string, error) {
 // Forward returns an [errand.FieldError] for each bad option, an error that is
 // [errand.ErrUnsupportedDB] if the file does not sync each commit, and an error if another worker has
 // handlers for jobs of the queue. It panics where HandleQueue does.
-func Forward(w *errand.Worker, o Options) error {
+func Forward(w *errand.Worker, o *Options) error {
 	q, err := door.QueueOf[*errand.Queue](w)
 	if err != nil {
 		return err
 	}
-	f := &forwarder{queue: q, options: o, batches: map[*call]struct{}{}}
+	f := &forwarder{queue: q, options: *cmp.Or(o, &Options{})}
 	if err := f.validate(); err != nil {
 		return err
 	}
@@ -116,12 +117,12 @@ func Forward(w *errand.Worker, o Options) error {
 		return err
 	}
 	var g errand.Gate = f.away
-	if o.Gate != nil {
-		if g, err = both(o.Gate, f.away); err != nil {
+	if own := f.options.Gate; own != nil {
+		if g, err = gate.All(own, f.away); err != nil {
 			return err
 		}
 	}
-	errand.HandleQueue(w, o.Queue, f.pass,
+	errand.HandleQueue(w, f.options.Queue, f.pass,
 		errand.BatchOptions{Max: wire.MaxJobs, MaxBytes: mostBytes, ByGroup: true, Whole: true},
 		errand.HandlerOptions{Gate: g, MaxCrashes: math.MaxInt32})
 	return nil
@@ -137,13 +138,12 @@ type forwarder struct {
 	rows    outRows
 	streams []*stream
 
-	mu      sync.Mutex
-	signer  wire.Signer // nil: Key is to be called
-	shared  wire.Verifier
-	kept    map[errand.ID]keptVerdict
-	batches map[*call]struct{}
-	asks    int // rises when all streams are to ask
-	swept   time.Time
+	mu     sync.Mutex
+	signer wire.Signer // nil: Key is to be called
+	shared wire.Verifier
+	kept   map[errand.ID]keptVerdict
+	asks   int // rises when all streams are to ask
+	swept  time.Time
 }
 
 func (f *forwarder) validate() error {
@@ -300,9 +300,6 @@ func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]
 		return untouched(jobs)
 	}
 	c := &call{errs: errand.BatchError{}, left: len(jobs), done: make(chan struct{})}
-	f.mu.Lock()
-	f.batches[c] = struct{}{}
-	f.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), errand.ErrShutdown) {
 			f.interrupt(c)
@@ -325,9 +322,6 @@ func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]
 	}
 	<-c.done
 	stop()
-	f.mu.Lock()
-	delete(f.batches, c)
-	f.mu.Unlock()
 	return c.errs
 }
 

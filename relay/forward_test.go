@@ -148,7 +148,7 @@ func (d *device) open(t testing.TB) {
 // run runs the worker until the test ends, or stop is called.
 func (d *device) run(t testing.TB) (stop func()) {
 	w := errand.NewWorker(d.Queue, &errand.WorkerOptions{Queues: []string{"up"}})
-	if err := Forward(w, d.options); err != nil {
+	if err := Forward(w, &d.options); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

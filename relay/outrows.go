@@ -367,7 +367,7 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	s.waiting = slices.DeleteFunc(s.waiting, gone)
 	s.mu.Unlock()
 	if m := c.Missing; m.Before > 0 {
-		f.log.Error("errand: relay: the server was put back to an older copy of its file, and lacks jobs that were done here: errand relay missing lists them", "queue", f.options.Queue, "stream", s.index, "after", m.S.N, "before", m.Before)
+		f.log.Error("errand: relay: the server was put back to an older copy of its file, and lacks jobs that were done here: errand relay missing lists them", "queue", f.options.Queue)
 	}
 }
 

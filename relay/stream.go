@@ -341,7 +341,7 @@ func (s *stream) aside(a wire.Answer, err error) error {
 		return nil
 	}
 	wait := min(setAside<<min(p.Snoozes, 6), mostAside)
-	s.of.log.Warn("errand: relay: a job does not get through, and is kept back", "job", p.ID, "kind", p.Kind, "queue", p.Queue, "wait", wait, "error", err)
+	s.of.log.Warn("errand: relay: a job does not get through, and is kept back", "job", p.ID, "kind", p.Kind, "queue", p.Queue, "for_s", wait.Seconds(), "error", err)
 	p.end(errand.Snooze(wait, err))
 	return s.of.closeFor(a, err)
 }

@@ -79,7 +79,7 @@ func TestHouse_directions(t *testing.T) {
 		"internal/argtag":                {},
 		"internal/bulk":                  {"internal/engine", "storage"},
 		"internal/clock":                 {},
-		"internal/door":                  {"storage"},
+		"internal/door":                  {"internal/engine", "storage"},
 		"internal/logs":                  {},
 		"internal/remember":              {},
 		"internal/seconds":               {},
@@ -90,7 +90,7 @@ func TestHouse_directions(t *testing.T) {
 		"storage/sqlite/internal/packed": {"storage"},
 		// pure
 		"storage/internal/rules": {"storage"},
-		"relay":                  {module, "internal/door", "relay/internal/ratchet", "relay/internal/wire", "storage"},
+		"relay":                  {module, "gate", "internal/door", "internal/seconds", "relay/internal/ratchet", "relay/internal/wire", "storage"},
 		"relay/internal/ratchet": {},
 		"relay/internal/wire":    {"internal/seconds", "relay/internal/ratchet"},
 		// so that it is about operating systems alone
