@@ -90,7 +90,7 @@ func (f *relayFlags) run(ctx context.Context, t *tool, path string) (err error) 
 	defer stop()
 	return t.writing(ctx, path, f.create, func(q *queue.Queue) error {
 		w := queue.NewWorker(q, &queue.WorkerOptions{Queues: []string{o.Queue}, Logger: o.Logger})
-		if err := relay.Forward(w, *o); err != nil {
+		if err := relay.Forward(w, o); err != nil {
 			return err
 		}
 		err := t.show(map[string]string{"queue": o.Queue, "to": o.URL}, func(p *printer) {
