@@ -22,6 +22,7 @@ func TestDocs_relay(t *testing.T) {
 	address, device := "", 0
 	for _, script := range shell.FindAllStringSubmatch(string(page), -1) {
 		for line := range strings.Lines(script[1]) {
+			line, _, _ := strings.Cut(strings.TrimSpace(line), " #")
 			line, into, _ := strings.Cut(strings.TrimSpace(line), " >")
 			words, ok := strings.CutPrefix(line, "errand ")
 			if !ok {
