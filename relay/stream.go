@@ -267,7 +267,7 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 	switch {
 	case x.After.Held:
 		f.askAll()
-		return f.away.shut(fmt.Sprintf("stream %d is held: this device or the server was put back to an older copy, or another device has its key; errand devices accept on the server ends that", s.index), cmp.Or(f.options.backoff, heldEvery))
+		return f.away.shut(fmt.Sprintf("stream %d is held until errand devices accept on the server: this device or the server was put back to an older copy, or another device has its key", s.index), cmp.Or(f.options.backoff, heldEvery))
 	case x.Renew:
 		return nil
 	}

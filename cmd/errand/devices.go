@@ -293,7 +293,8 @@ func deviceAcceptCommand(t *tool) *cobra.Command {
 		Short: "Let the held streams of a device go on",
 		Long: `Let the held streams of a device go on, or with --all those of all devices. A stream is held
 if the device has shown that its past is another than that of the server: its card was
-cloned, or the file of one side was put back to an older copy.
+cloned, or the file of one side was put back to an older copy. The device asks again within
+some five minutes, or when errand relay is started again there.
 
 From then on each job of the device is looked up before it is enqueued, so that one that
 the server still has is not enqueued again. A job that the server has deleted since is.

@@ -194,7 +194,8 @@ func (f *serveFlags) readDevices(t *tool) (all []relay.Device, err error) {
 	return all, lines.Err()
 }
 
-// addDevices adds those devices that are not there.
+// addDevices adds those devices that are not there. One that somebody else adds meanwhile gets what
+// is said of it here.
 func addDevices(ctx context.Context, q *queue.Queue, devices []relay.Device) error {
 	known := map[string]bool{}
 	names, err := devicesOf(ctx, q)
