@@ -207,6 +207,7 @@ type settlement struct {
 // settle commits what follows from an answer: it ends the jobs in hand by their verdicts, keeps the
 // verdicts on others, and writes the row.
 func (s *stream) settle(ctx context.Context, x ratchet.Settlement) error {
+	ctx = context.WithoutCancel(ctx) // an interruption ends a request, and no commit
 	row := s.row
 	row.Device = x.After
 	if x.Renew {
@@ -398,6 +399,7 @@ func (f *forwarder) applyKept(ctx context.Context, p *parcel) (sends bool, err e
 	if !ok {
 		return true, nil
 	}
+	ctx = context.WithoutCancel(ctx)
 	drop := storage.Entry{Class: keptClass, Name: p.ID.String(), Revision: v.revision, Delete: true}
 	if v.Outcome == ratchet.Refused {
 		info, err := f.queue.Job(ctx, p.ID)

@@ -41,8 +41,9 @@ type stream struct {
 	running bool // a goroutine works
 	cancel  context.CancelFunc
 
-	// work guards what follows; who has it makes requests.
-	work     sync.Mutex
+	// work guards what follows: who has sent to it makes requests. It is no mutex, as it is held for
+	// as long as a request takes.
+	work     chan struct{} // has room for one
 	row      outRow
 	owner    ratchet.Owner
 	sent     []*parcel // of the send under way, or of one that was not answered
@@ -69,7 +70,7 @@ func (s *stream) add(parcels []*parcel) {
 // run sends until nothing waits.
 func (s *stream) run() {
 	for {
-		s.work.Lock()
+		s.work <- struct{}{}
 		if s.idle != nil {
 			s.idle.Stop()
 		}
@@ -80,7 +81,7 @@ func (s *stream) run() {
 		if s.open {
 			s.idle = time.AfterFunc(settleAfter, s.settleIdle)
 		}
-		s.work.Unlock()
+		s.release()
 		s.of.sweepSometimes()
 		s.mu.Lock()
 		if len(s.waiting) == 0 {
@@ -91,6 +92,8 @@ func (s *stream) run() {
 		s.mu.Unlock()
 	}
 }
+
+func (s *stream) release() { <-s.work }
 
 // drain makes requests until nothing waits, or one has closed the gate.
 func (s *stream) drain() error {
@@ -145,7 +148,7 @@ func (s *stream) ask() error {
 	if s.owner, _ = owner.Receive(a.Answer); s.owner.Phase != ratchet.MustConfirm {
 		return f.away.shut("the server has not answered a check as one", 0)
 	}
-	if mine, err := f.rows.owns(ctx, f.options.Queue, s.index, s.row); err != nil || !mine {
+	if mine, err := f.rows.owns(context.WithoutCancel(ctx), f.options.Queue, s.index, s.row); err != nil || !mine {
 		s.owner, s.row = ratchet.Owner{}, outRow{}
 		return s.troubled(err)
 	}
@@ -159,6 +162,7 @@ func (s *stream) ask() error {
 
 // own becomes the owner of the stream, unless it is.
 func (s *stream) own(ctx context.Context) (err error) {
+	ctx = context.WithoutCancel(ctx)
 	if s.row.revision != 0 {
 		s.owner = s.owner.Lost()
 		return nil
@@ -222,6 +226,7 @@ func (s *stream) take(ctx context.Context) error {
 	taken := slices.Clone(s.waiting[:n])
 	s.waiting = slices.Delete(s.waiting, 0, n)
 	s.mu.Unlock()
+	taken = onlyLast(taken)
 	for i, p := range taken {
 		sends, err := s.of.applyKept(ctx, p)
 		if err != nil {
@@ -234,6 +239,22 @@ func (s *stream) take(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// onlyLast returns parcels of different jobs. A job that has lost its lease may have come again: then
+// the first one has no say any more.
+func onlyLast(all []*parcel) []*parcel {
+	last := make(map[errand.ID]*parcel, len(all))
+	for _, p := range all {
+		last[p.ID] = p
+	}
+	return slices.DeleteFunc(all, func(p *parcel) bool {
+		if last[p.ID] == p {
+			return false
+		}
+		p.end(door.ErrUntouched)
+		return true
+	})
 }
 
 // putBack has parcels wait before all others.
@@ -412,8 +433,8 @@ func (s *stream) context() (context.Context, func()) {
 
 // settleIdle sends nothing, so that the server forgets the verdicts on jobs that have ended here.
 func (s *stream) settleIdle() {
-	s.work.Lock()
-	defer s.work.Unlock()
+	s.work <- struct{}{}
+	defer s.release()
 	if open, _ := s.of.away.is(); !open || !s.open || s.owner.Phase != ratchet.Ready || s.pending() {
 		return
 	}
@@ -424,15 +445,15 @@ func (s *stream) settleIdle() {
 }
 
 func (s *stream) isHeld() bool {
-	s.work.Lock()
-	defer s.work.Unlock()
+	s.work <- struct{}{}
+	defer s.release()
 	return s.row.Held
 }
 
 // probe makes a request that changes no job, and returns nil if the server can be sent jobs.
 func (s *stream) probe(ctx context.Context) error {
-	s.work.Lock()
-	defer s.work.Unlock()
+	s.work <- struct{}{}
+	defer s.release()
 	if s.owner.Phase == ratchet.Ready && s.asks == s.of.asked() {
 		_, r := s.owner.AskCheck(newID())
 		a, err := s.of.exchange(ctx, s.row.ID, r, nil)
