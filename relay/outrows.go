@@ -127,7 +127,7 @@ func (r outRows) read(ctx context.Context, queue string, index int) (outRow, err
 	}
 	var d outDoc
 	if err := json.Unmarshal(e.Doc, &d); err != nil {
-		return outRow{}, fmt.Errorf("errand: relay: stream %d of queue %q: %w", index, queue, err)
+		return outRow{}, fmt.Errorf("%w: stream %d of relayed queue %q: %w", errand.ErrCorrupt, index, queue, err)
 	}
 	return outRow{ratchet.Device{N: d.N, Token: ratchet.Token(d.Token), Held: d.Held}, ratchet.ID(d.ID), e.Revision, e.UpdatedAt}, nil
 }
@@ -163,7 +163,7 @@ func (r outRows) kept(ctx context.Context) (map[errand.ID]keptVerdict, error) {
 		id, err := errand.ParseID(e.Name)
 		var v keptVerdict
 		if err = errors.Join(err, json.Unmarshal(e.Doc, &v.keptDoc)); err != nil {
-			return fmt.Errorf("errand: relay: kept verdict %q: %w", e.Name, err)
+			return fmt.Errorf("%w: kept verdict %q: %w", errand.ErrCorrupt, e.Name, err)
 		}
 		v.revision = e.Revision
 		all[id] = v

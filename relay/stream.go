@@ -26,6 +26,8 @@ const (
 	// setAside is for how long a job that does not get through alone is kept back.
 	setAside  = time.Minute
 	mostAside = time.Hour
+	// hears is after what time a worker has heard that a gate has closed.
+	hears = 20 * time.Millisecond
 	// heldEvery is how often a stream that is held asks.
 	heldEvery = time.Minute
 )
@@ -76,6 +78,7 @@ func (s *stream) run() {
 		}
 		err := s.drain()
 		if err != nil {
+			time.Sleep(hears) // else the jobs would come again at once
 			s.turnBack()
 		}
 		if s.open {
