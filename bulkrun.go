@@ -3,7 +3,6 @@ package errand
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -95,7 +94,7 @@ func (w *Worker) bulkConfig() engine.Config {
 		Concurrency:   1,
 		LeaseDuration: cmp.Or(w.opts.LeaseDuration, defaultLease),
 		StuckAfter:    cmp.Or(w.opts.StuckAfter, defaultStuckAfter),
-		MaxCrashes:    math.MaxInt, // what it does to jobs may kill a process each time, and it gets on
+		MaxCrashes:    engine.NoCrashes, // what it does to jobs may kill a process each time, and it gets on
 		MaxSnoozes:    defaultMaxSnoozes,
 		MaxRetryAfter: defaultMaxRetryAfter,
 		MaxDeaths:     -1,

@@ -121,8 +121,8 @@ func TestBoth_missingTombstone(t *testing.T) {
 
 // row0 returns the row of the first stream, of which nothing is under way.
 func (f *forwarder) row0() outRow {
-	f.streams[0].work.Lock()
-	defer f.streams[0].work.Unlock()
+	f.streams[0].work <- struct{}{}
+	defer f.streams[0].release()
 	return f.streams[0].row
 }
 

@@ -45,8 +45,8 @@ type Options struct {
 	// ServerKey is the public key of the server, a line of [NewKey]. It is empty if the key of
 	// the device is hmac-sha256, and needed otherwise.
 	ServerKey string
-	// Streams is how many requests are under way at a time. It is written with the first job of the
-	// queue; later another number is refused. If zero, 4; at most 64.
+	// Streams is how many requests are under way at a time. It is written at the first start, and
+	// another number is refused later. If zero, 4; at most 64.
 	Streams int
 	// Keep is how long the device keeps jobs that the server has taken, so that [Missing] can name
 	// them and [Resend] can send them again after the server was put back to an older copy of its file. It is the
@@ -138,12 +138,14 @@ type forwarder struct {
 	rows    outRows
 	streams []*stream
 
-	mu     sync.Mutex
+	keys   sync.Mutex
 	signer wire.Signer // nil: Key is to be called
 	shared wire.Verifier
-	kept   map[errand.ID]keptVerdict
-	asks   int // rises when all streams are to ask
-	swept  time.Time
+
+	mu    sync.Mutex
+	kept  map[errand.ID]keptVerdict
+	asks  int // rises when all streams are to ask
+	swept time.Time
 }
 
 func (f *forwarder) validate() error {
@@ -217,7 +219,7 @@ func (f *forwarder) open(ctx context.Context) error {
 	}
 	f.away = newAway(cmp.Or(o.backoff, firstBackoff), f.probe)
 	for i := range o.Streams {
-		s := &stream{of: f, index: i, most: wire.MaxJobs}
+		s := &stream{of: f, index: i, most: wire.MaxJobs, work: make(chan struct{}, 1)}
 		row, err := f.rows.read(ctx, o.Queue, i)
 		if err != nil {
 			return err
@@ -314,10 +316,16 @@ func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]
 		}
 	})
 	parts := make([][]*parcel, len(f.streams))
+	behind := map[string]bool{} // groups of which a job is not done
 	for _, job := range jobs {
 		p := &parcel{Job: job, call: c, bytes: len(job.Args.JSON) + 256}
-		if err := f.pack(p, infos[job.ID]); err != nil {
+		err := f.pack(p, infos[job.ID])
+		if behind[job.Group] {
+			err = door.ErrUntouched
+		}
+		if err != nil {
 			p.end(err)
+			behind[job.Group] = job.Group != ""
 			continue
 		}
 		i := f.streamOf(job)
@@ -381,7 +389,7 @@ func (f *forwarder) pack(p *parcel, info errand.JobInfo) error {
 		Made: p.CreatedAt.UTC(), OnExpire: string(info.OnExpire),
 	}
 	for name, value := range p.Headers {
-		if !strings.HasPrefix(name, "errand.") {
+		if !strings.HasPrefix(name, "errand.") && name != MadeHeader {
 			if j.Headers == nil {
 				j.Headers = make(map[string]string, len(p.Headers))
 			}
@@ -412,6 +420,9 @@ func (f *forwarder) pack(p *parcel, info errand.JobInfo) error {
 		}
 		j.FinishWithin = seconds.Duration(left)
 	}
+	if err := j.Check(); err != nil {
+		return errand.Permanent(err)
+	}
 	p.job = j
 	return nil
 }
@@ -425,8 +436,8 @@ func (f *forwarder) interrupt(c *call) {
 
 // sign returns the signer of the device, and who verifies answers.
 func (f *forwarder) sign(ctx context.Context) (wire.Signer, wire.Verifier, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keys.Lock()
+	defer f.keys.Unlock()
 	if f.signer != nil {
 		return f.signer, cmp.Or(f.from, f.shared), nil
 	}
@@ -450,8 +461,8 @@ func (f *forwarder) sign(ctx context.Context) (wire.Signer, wire.Verifier, error
 
 // forgetKey has the key be asked for again.
 func (f *forwarder) forgetKey() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keys.Lock()
+	defer f.keys.Unlock()
 	f.signer, f.shared = nil, nil
 }
 

@@ -127,7 +127,7 @@ func (r outRows) read(ctx context.Context, queue string, index int) (outRow, err
 	}
 	var d outDoc
 	if err := json.Unmarshal(e.Doc, &d); err != nil {
-		return outRow{}, fmt.Errorf("errand: relay: stream %d of queue %q: %w", index, queue, err)
+		return outRow{}, fmt.Errorf("%w: stream %d of relayed queue %q: %w", errand.ErrCorrupt, index, queue, err)
 	}
 	return outRow{ratchet.Device{N: d.N, Token: ratchet.Token(d.Token), Held: d.Held}, ratchet.ID(d.ID), e.Revision, e.UpdatedAt}, nil
 }
@@ -163,7 +163,7 @@ func (r outRows) kept(ctx context.Context) (map[errand.ID]keptVerdict, error) {
 		id, err := errand.ParseID(e.Name)
 		var v keptVerdict
 		if err = errors.Join(err, json.Unmarshal(e.Doc, &v.keptDoc)); err != nil {
-			return fmt.Errorf("errand: relay: kept verdict %q: %w", e.Name, err)
+			return fmt.Errorf("%w: kept verdict %q: %w", errand.ErrCorrupt, e.Name, err)
 		}
 		v.revision = e.Revision
 		all[id] = v
@@ -207,6 +207,7 @@ type settlement struct {
 // settle commits what follows from an answer: it ends the jobs in hand by their verdicts, keeps the
 // verdicts on others, and writes the row.
 func (s *stream) settle(ctx context.Context, x ratchet.Settlement) error {
+	ctx = context.WithoutCancel(ctx) // an interruption ends a request, and no commit
 	row := s.row
 	row.Device = x.After
 	if x.Renew {
@@ -350,7 +351,7 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	for _, p := range c.cancelled {
 		f.log.Warn("errand: relay: a job was cancelled here, and is on the server", "job", p.ID, "kind", p.Kind, "queue", p.Queue)
 	}
-	over, judged := map[*parcel]bool{}, map[errand.ID]bool{}
+	over, judged, failed := map[*parcel]bool{}, map[errand.ID]bool{}, []*parcel(nil)
 	for _, v := range c.Verdicts {
 		judged[errand.ID(v.Job)] = true
 		p := hand[v.Job]
@@ -358,12 +359,13 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 			continue
 		}
 		over[p] = true
-		if reason, refused := c.refused[p]; refused {
-			p.end(errRefused(reason))
-			continue
-		}
 		if v.Outcome == ratchet.Enqueued || v.Outcome == ratchet.Duplicate {
 			p.end(nil)
+			continue
+		}
+		failed = append(failed, p)
+		if reason, refused := c.refused[p]; refused {
+			p.end(errRefused(reason))
 			continue
 		}
 		p.end(door.ErrUntouched)
@@ -378,6 +380,7 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	s.mu.Lock()
 	s.waiting = slices.DeleteFunc(s.waiting, gone)
 	s.mu.Unlock()
+	s.turnBackBehind(failed) // those that were not sent with them
 	if m := c.Missing; m.Before > 0 {
 		f.log.Error("errand: relay: the server was put back to an older copy of its file, and lacks jobs that were done here: errand relay missing lists them", "queue", f.options.Queue)
 	}
@@ -403,13 +406,15 @@ func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], queue 
 }
 
 // applyKept ends a job on whose verdict there was no lease, and reports whether the job is to be sent.
-func (f *forwarder) applyKept(ctx context.Context, p *parcel) (sends bool, err error) {
+func (s *stream) applyKept(ctx context.Context, p *parcel) (sends bool, err error) {
+	f := s.of
 	f.mu.Lock()
 	v, ok := f.kept[p.ID]
 	f.mu.Unlock()
 	if !ok {
 		return true, nil
 	}
+	ctx = context.WithoutCancel(ctx)
 	drop := storage.Entry{Class: keptClass, Name: p.ID.String(), Revision: v.revision, Delete: true}
 	if v.Outcome == ratchet.Refused {
 		info, err := f.queue.Job(ctx, p.ID)
@@ -420,7 +425,7 @@ func (f *forwarder) applyKept(ctx context.Context, p *parcel) (sends bool, err e
 			if err := f.noteRefusal(ctx, p, v); err != nil {
 				return false, err
 			}
-			p.end(errRefused(v.Reason))
+			s.fail(p, errRefused(v.Reason))
 			return false, nil
 		}
 		// It was dead since, and redriven.
@@ -443,7 +448,7 @@ func (f *forwarder) applyKept(ctx context.Context, p *parcel) (sends bool, err e
 	})
 	switch {
 	case errors.Is(err, errand.ErrLeaseLost), errors.Is(err, errand.ErrCancelled), errors.Is(err, errand.ErrFinished):
-		p.end(door.ErrUntouched) // the verdict stays
+		s.fail(p, door.ErrUntouched) // the verdict stays
 		return false, nil
 	case err != nil:
 		return false, err

@@ -26,6 +26,8 @@ const (
 	// setAside is for how long a job that does not get through alone is kept back.
 	setAside  = time.Minute
 	mostAside = time.Hour
+	// hears is after what time a worker has heard that a gate has closed.
+	hears = 20 * time.Millisecond
 	// heldEvery is how often a stream that is held asks.
 	heldEvery = time.Minute
 )
@@ -41,8 +43,9 @@ type stream struct {
 	running bool // a goroutine works
 	cancel  context.CancelFunc
 
-	// work guards what follows; who has it makes requests.
-	work     sync.Mutex
+	// work guards what follows: who has sent to it makes requests. It is no mutex, as it is held for
+	// as long as a request takes.
+	work     chan struct{} // has room for one
 	row      outRow
 	owner    ratchet.Owner
 	sent     []*parcel // of the send under way, or of one that was not answered
@@ -69,18 +72,19 @@ func (s *stream) add(parcels []*parcel) {
 // run sends until nothing waits.
 func (s *stream) run() {
 	for {
-		s.work.Lock()
+		s.work <- struct{}{}
 		if s.idle != nil {
 			s.idle.Stop()
 		}
 		err := s.drain()
 		if err != nil {
+			time.Sleep(hears) // else the jobs would come again at once
 			s.turnBack()
 		}
 		if s.open {
 			s.idle = time.AfterFunc(settleAfter, s.settleIdle)
 		}
-		s.work.Unlock()
+		s.release()
 		s.of.sweepSometimes()
 		s.mu.Lock()
 		if len(s.waiting) == 0 {
@@ -91,6 +95,8 @@ func (s *stream) run() {
 		s.mu.Unlock()
 	}
 }
+
+func (s *stream) release() { <-s.work }
 
 // drain makes requests until nothing waits, or one has closed the gate.
 func (s *stream) drain() error {
@@ -145,7 +151,7 @@ func (s *stream) ask() error {
 	if s.owner, _ = owner.Receive(a.Answer); s.owner.Phase != ratchet.MustConfirm {
 		return f.away.shut("the server has not answered a check as one", 0)
 	}
-	if mine, err := f.rows.owns(ctx, f.options.Queue, s.index, s.row); err != nil || !mine {
+	if mine, err := f.rows.owns(context.WithoutCancel(ctx), f.options.Queue, s.index, s.row); err != nil || !mine {
 		s.owner, s.row = ratchet.Owner{}, outRow{}
 		return s.troubled(err)
 	}
@@ -159,6 +165,7 @@ func (s *stream) ask() error {
 
 // own becomes the owner of the stream, unless it is.
 func (s *stream) own(ctx context.Context) (err error) {
+	ctx = context.WithoutCancel(ctx)
 	if s.row.revision != 0 {
 		s.owner = s.owner.Lost()
 		return nil
@@ -214,26 +221,53 @@ func (s *stream) sendNow(ctx context.Context) error {
 // verdicts were kept end without being sent.
 func (s *stream) take(ctx context.Context) error {
 	s.mu.Lock()
-	bytes, n := 0, 0
-	for n < len(s.waiting) && n < s.most && (n == 0 || bytes+s.waiting[n].bytes <= mostBytes) {
-		bytes += s.waiting[n].bytes
-		n++
-	}
-	taken := slices.Clone(s.waiting[:n])
-	s.waiting = slices.Delete(s.waiting, 0, n)
+	s.waiting = onlyLast(s.waiting)
 	s.mu.Unlock()
-	for i, p := range taken {
-		sends, err := s.of.applyKept(ctx, p)
+	for left := mostBytes; len(s.sent) < s.most; {
+		p := s.next(left)
+		if p == nil {
+			return nil
+		}
+		sends, err := s.applyKept(ctx, p)
 		if err != nil {
-			s.putBack(append(s.sent, taken[i:]...))
+			s.putBack(append(s.sent, p))
 			s.sent = nil
 			return err
 		}
 		if sends {
-			s.sent = append(s.sent, p)
+			s.sent, left = append(s.sent, p), left-p.bytes
 		}
 	}
 	return nil
+}
+
+// next returns the first job that waits, or nil if there is none or it has more bytes than are left. A first
+// job may have more.
+func (s *stream) next(left int) *parcel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 || len(s.sent) > 0 && s.waiting[0].bytes > left {
+		return nil
+	}
+	p := s.waiting[0]
+	s.waiting = s.waiting[1:]
+	return p
+}
+
+// onlyLast returns parcels of different jobs. A job that has lost its lease may have come again: then
+// the first one has no say any more.
+func onlyLast(all []*parcel) []*parcel {
+	last := make(map[errand.ID]*parcel, len(all))
+	for _, p := range all {
+		last[p.ID] = p
+	}
+	return slices.DeleteFunc(all, func(p *parcel) bool {
+		if last[p.ID] == p {
+			return false
+		}
+		p.end(door.ErrUntouched)
+		return true
+	})
 }
 
 // putBack has parcels wait before all others.
@@ -337,27 +371,13 @@ func (s *stream) aside(a wire.Answer, err error) error {
 	p := s.sent[0]
 	s.sent = nil
 	if err == nil {
-		p.end(fmt.Errorf("errand: relay: the server has answered with status %d: %s", a.Status, a.Error))
-		s.dropGroup(p.Group)
+		s.fail(p, fmt.Errorf("errand: relay: the server has answered with status %d: %s", a.Status, a.Error))
 		return nil
 	}
 	wait := min(setAside<<min(p.Snoozes, 6), mostAside)
 	s.of.log.Warn("errand: relay: a job does not get through, and is kept back", "job", p.ID, "kind", p.Kind, "queue", p.Queue, "for_s", wait.Seconds(), "error", err)
-	p.end(errand.Snooze(wait, err))
+	s.fail(p, errand.Snooze(wait, err))
 	return s.of.closeFor(a, err)
-}
-
-// dropGroup gives back the jobs of a group that wait behind one that has failed.
-func (s *stream) dropGroup(group string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting = slices.DeleteFunc(s.waiting, func(p *parcel) bool {
-		behind := group != "" && p.Group == group
-		if behind {
-			p.end(door.ErrUntouched)
-		}
-		return behind
-	})
 }
 
 // troubled closes the gate after an error of the queue's own file.
@@ -381,6 +401,34 @@ func (s *stream) turnBack() {
 	for _, p := range all {
 		p.end(door.ErrUntouched)
 	}
+}
+
+// fail ends the way of a job that is not done.
+func (s *stream) fail(p *parcel, err error) {
+	p.end(err)
+	s.turnBackBehind([]*parcel{p})
+}
+
+// turnBackBehind gives back the jobs in hand that are behind one of these in its group, which are not done:
+// they come after it, or wait until somebody has looked at it.
+func (s *stream) turnBackBehind(failed []*parcel) {
+	first := map[string]int64{}
+	for _, p := range failed {
+		if at, ok := first[p.Group]; p.Group != "" && (!ok || p.ID.Key() < at) {
+			first[p.Group] = p.ID.Key()
+		}
+	}
+	behind := func(p *parcel) bool {
+		at, ok := first[p.Group]
+		if ok = ok && p.ID.Key() > at; ok {
+			p.end(door.ErrUntouched)
+		}
+		return ok
+	}
+	s.sent = slices.DeleteFunc(s.sent, behind)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, behind)
 }
 
 // interrupt gives back the jobs of a call that wait, and ends a request that has others of them.
@@ -433,8 +481,8 @@ func (s *stream) context() (context.Context, func()) {
 
 // settleIdle sends nothing, so that the server forgets the verdicts on jobs that have ended here.
 func (s *stream) settleIdle() {
-	s.work.Lock()
-	defer s.work.Unlock()
+	s.work <- struct{}{}
+	defer s.release()
 	if open, _ := s.of.away.is(); !open || !s.open || s.owner.Phase != ratchet.Ready || s.pending() {
 		return
 	}
@@ -445,19 +493,19 @@ func (s *stream) settleIdle() {
 }
 
 func (s *stream) whyHeld() string {
-	return fmt.Sprintf("stream %d is held: this device or the server was put back to an older copy, or another device has its key; errand devices accept on the server ends that", s.index)
+	return fmt.Sprintf("stream %d is held until errand devices accept on the server: this device or the server was put back to an older copy, or another device has its key", s.index)
 }
 
 func (s *stream) isHeld() bool {
-	s.work.Lock()
-	defer s.work.Unlock()
+	s.work <- struct{}{}
+	defer s.release()
 	return s.row.Held
 }
 
 // probe makes a request that changes no job, and returns nil if the server can be sent jobs.
 func (s *stream) probe(ctx context.Context) error {
-	s.work.Lock()
-	defer s.work.Unlock()
+	s.work <- struct{}{}
+	defer s.release()
 	if s.owner.Phase == ratchet.Ready && s.asks == s.of.asked() {
 		_, r := s.owner.AskCheck(newID())
 		a, err := s.of.exchange(ctx, s.row.ID, r, nil)

@@ -25,6 +25,7 @@
 //	TestKill_OnDead   the same while jobs die: each death is followed by one job
 //	TestKill_Webhooks the same of a process that sells, and delivers the events
 //	TestKill_Publish  the same of one that publishes to an ordered topic
+//	TestKill_Relay    the same of devices and their server, over a bad network
 //	TestSharedThrottle two processes share a throttle: the receiver counts the starts
 //	TestRecovery      kill -9, and how soon all jobs run again
 //	TestStop          SIGSTOP for longer than a lease

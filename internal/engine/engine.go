@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -92,6 +93,10 @@ func (unmarked) Started(storage.Lease, time.Time) error { return nil }
 func (unmarked) Stopping(storage.Lease) error           { return nil }
 func (unmarked) Ended(storage.Lease) error              { return nil }
 
+// NoCrashes is a MaxCrashes with which no job dies of crashes, whatever its policy. As that of a
+// [Handler] it has no crash be counted either: the attempt was interrupted.
+const NoCrashes = math.MaxInt32
+
 // Handler runs the jobs of one kind.
 type Handler struct {
 	Run func(ctx context.Context, job *storage.Leased) error
@@ -109,7 +114,7 @@ type Handler struct {
 	// Throttle is made by the throttle section of Policy, or nil.
 	Throttle *Throttle
 	Timeout  time.Duration // zero: that of the Config
-	// MaxCrashes in a row, then dead. If zero, that of the Config.
+	// MaxCrashes in a row, then dead, or NoCrashes. If zero, that of the Config.
 	MaxCrashes int
 	// Concurrency is how many jobs of the kind run at a time. If zero, as many as
 	// there are runners.

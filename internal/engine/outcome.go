@@ -182,7 +182,7 @@ func (c *Config) reclaimed(r *storage.Reclaimed, now time.Time) storage.Finish {
 		f.Outcome = storage.OutcomeReturned
 	case r.Cancelling:
 		f.Outcome = storage.OutcomeCancelled
-	case r.Fate == storage.Crashed:
+	case r.Fate == storage.Crashed && c.ofHandler(r.Queue, r.Kind) != NoCrashes:
 		return c.crash(f, r, now)
 	default:
 		f.Outcome = storage.OutcomeInterrupted
@@ -196,7 +196,7 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	f.Failure = &storage.NewFailure{Phase: phaseOf(d, r.Retry).String(), Error: text, Instance: r.Holder}
 	// An engine that does not work for the lane may not know its policy, nor what follows
 	// its death. It leaves the decision to one that does, see buryCrashed.
-	if c.takes(r.Queue, r.Kind) && (r.Crashes+1 >= c.maxCrashes(r.Queue, r.Kind) || d.For(policy.Retryable).Retries <= 0) {
+	if c.takes(r.Queue, r.Kind) && c.diesOf(r.Crashes+1, &r.Leased, d) {
 		return dead(f, &r.Leased, d, storage.ReasonCrashed, text)
 	}
 	f.Outcome, f.DueAt = storage.OutcomeCrashed, now.Add(crashDelay)
@@ -206,10 +206,17 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	return f
 }
 
-// maxCrashes returns after how many crashes in a row a job of a lane is dead.
-func (c *Config) maxCrashes(queue, kind string) int {
+// ofHandler returns the MaxCrashes that the handler of a lane has of its own.
+func (c *Config) ofHandler(queue, kind string) int {
 	h, _ := c.handler(queue, kind)
-	return cmp.Or(h.MaxCrashes, c.MaxCrashes)
+	return h.MaxCrashes
+}
+
+// diesOf reports whether a job is dead after crashes in a row: as many as the MaxCrashes of its
+// handler, or one for a policy without retries. With a MaxCrashes of [NoCrashes] none is.
+func (c *Config) diesOf(crashes int, job *storage.Leased, d policy.Document) bool {
+	most := cmp.Or(c.ofHandler(job.Queue, job.Kind), c.MaxCrashes)
+	return most != NoCrashes && (crashes >= most || d.For(policy.Retryable).Retries <= 0)
 }
 
 // dead makes f the outcome of a dead letter, with the policy in effect.

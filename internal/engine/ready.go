@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
 
@@ -95,7 +94,7 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 // has. The process that recovered the job may not have known the two.
 func (l *loop) buryCrashed(a *attempt) bool {
 	d := l.cfg.effective(a.job)
-	if a.job.Crashes < l.cfg.maxCrashes(a.job.Queue, a.job.Kind) && d.For(policy.Retryable).Retries > 0 {
+	if !l.cfg.diesOf(a.job.Crashes, a.job, d) {
 		return false
 	}
 	if a.job.Probe {

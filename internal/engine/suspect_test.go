@@ -236,6 +236,24 @@ func TestSuspect_MaxCrashesOfItsKind(t *testing.T) {
 	})
 }
 
+// A handler that only passes jobs on has no job to blame.
+func TestSuspect_NoCrashes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.enqueue("k", 1)[0]
+		for attempt := range 4 {
+			next := r.another()
+			next.cfg.Handlers["k"] = engine.Handler{MaxCrashes: engine.NoCrashes, Run: func(ctx context.Context, _ *storage.Leased) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}}
+			next.start()
+			pass(10 * time.Second)
+			r.wantState(id, storage.Running, storage.Counters{Attempt: attempt + 1})
+			next.crash()
+		}
+	})
+}
+
 func TestSuspect_WaitingKeepsItsLease(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.store.alone = true // else another process might run it

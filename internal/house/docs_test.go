@@ -80,7 +80,7 @@ func TestDocs_code(t *testing.T) {
 // Examples that serve HTTP beside a worker do it in one form.
 func TestDocs_serve(t *testing.T) {
 	form := read(t, "examples/production/serve.go")
-	for _, dir := range []string{"appdb", "dashboard", "metrics"} {
+	for _, dir := range []string{"appdb", "dashboard", "metrics", "relay"} {
 		if read(t, "examples/"+dir+"/serve.go") != form {
 			t.Errorf("serve.go of examples/%s is another than that of examples/production", dir)
 		}

@@ -74,6 +74,14 @@ func check(jobs []Job) error {
 	return nil
 }
 
+// Check returns what is wrong with a job, a [FieldError].
+func (j *Job) Check() error {
+	if err := j.check(); err != nil {
+		return err
+	}
+	return nil
+}
+
 func (j *Job) check() *FieldError {
 	window := min(j.StartWithin, j.FinishWithin)
 	tag := slices.IndexFunc(j.Tags, func(tag string) bool { return tag == "" || len(tag) > maxTag })
