@@ -136,7 +136,7 @@ func TestForward_windows(t *testing.T) {
 			}
 			return now.Add(left)
 		}
-		p := &parcel{Job: &errand.Job[errand.RawArgs]{Kind: "reading", Deadline: at(c.deadline)}}
+		p := &parcel{Job: &errand.Job[errand.RawArgs]{ID: errand.ID{1}, Kind: "reading", Args: errand.RawArgs{JSON: []byte("{}")}, Deadline: at(c.deadline)}}
 		err := (&forwarder{queue: d.Queue}).pack(p, errand.JobInfo{StartBy: at(c.start), OnExpire: c.expire})
 		got := errand.State("")
 		switch v, _ := errand.VerdictOf(err); v.Kind {
