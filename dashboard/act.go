@@ -32,7 +32,7 @@ type Action struct {
 	Role Role
 	// Do is what was done: redrive, run, cancel, delete, change, enqueue, hold, release, skip,
 	// redrive-heads and skip-heads of a queue, replay, pause, resume and fire for schedules, stop for bulk jobs, enable for endpoints,
-	// pause-subscription or resume-subscription.
+	// pause-subscription, resume-subscription, and accept and revoke for devices.
 	Do string
 	// What says in words to what it was done.
 	What string
@@ -98,7 +98,7 @@ func (w *phrases) ask(what string) string { return fmt.Sprintf(w.does, what) }
 
 // dangerous reports whether nobody can take a deed back.
 func dangerous(do string) bool {
-	return slices.Contains([]string{"cancel", "delete", "skip", "skip-heads"}, do)
+	return slices.Contains([]string{"cancel", "delete", "skip", "skip-heads", "revoke"}, do)
 }
 
 var deeds = map[string]*deed{}
@@ -124,6 +124,8 @@ func init() {
 		{"enable", Operator, "Enable", nil, phrases{"Enable %s", "the endpoint", "Leave it disabled", ""}, enable},
 		{"pause-subscription", Operator, "Pause", nil, phrases{"Pause %s", "the subscription", "Let it go on", ""}, ofSubscription(true)},
 		{"resume-subscription", Operator, "Resume", nil, phrases{"Resume %s", "the subscription", "Leave it paused", ""}, ofSubscription(false)},
+		{"accept", Operator, "Accept", nil, phrases{"Accept %s", "the device", "Leave it held", ""}, accept},
+		{"revoke", Admin, "Revoke", nil, phrases{"Revoke %s", "the device", "Let it send", ""}, revoke},
 	} {
 		deeds[d.name] = d
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/relay"
 )
 
 // Each action is refused to those who may not do it, the page says who may, and nothing happens.
@@ -72,7 +73,8 @@ func everything(t *testing.T, q *errand.Queue) string {
 	holds, err2 := q.Holds(ctx)
 	schedules, err3 := q.Schedules().List(ctx)
 	bulks, err4 := q.Bulks(ctx)
-	if err := errors.Join(err, err2, err3, err4); err != nil {
+	devices, err5 := relay.Devices(ctx, q)
+	if err := errors.Join(err, err2, err3, err4, err5); err != nil {
 		t.Fatal(err)
 	}
 	for i := range holds {
@@ -81,7 +83,7 @@ func everything(t *testing.T, q *errand.Queue) string {
 	for i := range schedules {
 		schedules[i].Next = nil
 	}
-	b, err := json.Marshal([]any{jobs.Jobs, holds, schedules, bulks})
+	b, err := json.Marshal([]any{jobs.Jobs, holds, schedules, bulks, devices})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,6 +168,8 @@ func fillAll(t *testing.T, q *errand.Queue) (dead errand.ID) {
 	if _, err := topics.Publish(t.Context(), "orders", topic.Message{Body: []byte(`{"n":1}`)}); err != nil {
 		t.Fatal(err)
 	}
+	addDevice(t, q, "pump-17")
+	addStream(t, q, "pump-17", 1, true)
 	return dead
 }
 
@@ -515,6 +517,9 @@ var allActions = map[string]struct {
 
 	"pause-subscription":  {dashboard.Operator, url.Values{"subscription": {"local"}}},
 	"resume-subscription": {dashboard.Operator, url.Values{"subscription": {"local"}}},
+
+	"accept": {dashboard.Operator, url.Values{"device": {"pump-17"}}},
+	"revoke": {dashboard.Admin, url.Values{"device": {"pump-17"}}},
 }
 
 // Who is asked about the jobs of a cause sees what it is, and what a redrive does. A cause that is

@@ -165,7 +165,7 @@ func TestPages(t *testing.T) {
 		t.Run(role.String(), func(t *testing.T) {
 			h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(role), Logger: quiet})
 			all := crawl(t, h, "/a/b/")
-			if len(all) < 20 || all["/a/b/job/"+dead.String()] == "" {
+			if len(all) < 20 || all["/a/b/job/"+dead.String()] == "" || all["/a/b/device?name=pump-17"] == "" {
 				t.Errorf("%d pages", len(all))
 			}
 			args, secrets := 0, 0
@@ -190,7 +190,7 @@ func TestPages(t *testing.T) {
 			if (args > 0) != (role >= dashboard.Operator) || (secrets > 0) != (role == dashboard.Admin) {
 				t.Errorf("%d pages have args, %d secrets", args, secrets)
 			}
-			for _, page := range []string{"", "lanes", "jobs", "job/" + dead.String(), "dead", "groups", "schedules", "bulk", "workers", "health", "audit"} {
+			for _, page := range []string{"", "lanes", "jobs", "job/" + dead.String(), "dead", "groups", "schedules", "bulk", "workers", "health", "audit", "devices"} {
 				status, text := get(h, "/"+page+"?format=json")
 				if status != 200 || strings.Contains(text, "hunter2") != (role == dashboard.Admin && (strings.HasPrefix(page, "job/") || page == "schedules")) {
 					t.Errorf("%s as JSON: %d %s", page, status, text)

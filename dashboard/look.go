@@ -58,6 +58,7 @@ type condition struct {
 	// readOnly: the queue is open for reading alone, and does not know whether it could write.
 	readOnly bool
 	judged   time.Time
+	relayed  relayed
 }
 
 // away is why the queue cannot be looked at.
@@ -282,7 +283,7 @@ func (s *looks) expire() {
 	s.tried = time.Time{}
 	if s.last != nil {
 		old := *s.last
-		old.judged = time.Time{} // what jobs wait behind is part of the health
+		old.judged, old.relayed.read = time.Time{}, time.Time{} // what jobs wait behind is part of the health
 		old.settle()
 		s.last = &old
 	}
@@ -403,6 +404,12 @@ func (s *looks) rest(ctx context.Context, l *look, changed bool) (err error) {
 			return err
 		}
 		l.past.read, l.past.version = time.Now(), l.version
+	}
+	if first || (l.relayed.version != l.version || !l.known) && time.Since(l.relayed.read) >= askEach {
+		l.relayed, err = readRelayed(ctx, s.q, l.version)
+		if s.met(err); err != nil && !errors.Is(err, errand.ErrCorrupt) { // a row of theirs keeps nobody from the rest
+			return err
+		}
 	}
 	if !first && time.Since(l.asked) < l.askAgain() {
 		return nil

@@ -155,6 +155,9 @@ func fillMore(t *testing.T, q *errand.Queue) (made things) {
 	attributes := map[string]filter.Attribute{"text": {Type: "String", Value: strings.ReplaceAll(hostile, `"`, `'`)}, "api_key": {Type: "String", Value: "hunter2"}}
 	_, err = topics.Publish(ctx, "orders", topic.Message{Subject: "<script>alert(1)</script>", Attributes: attributes, Body: []byte(exactArgs)})
 	check(err)
+	addDevice(t, q, "pump-17")
+	addStream(t, q, "pump-17", 1, true)
+	addRelayed(t, q, "more", true, true)
 	return made
 }
 
@@ -197,6 +200,9 @@ func TestPages_content(t *testing.T) {
 		"/endpoints?search=SHOP":                        {"shop"},
 		"/endpoints?state=enabled":                      {"No endpoint matches"},
 		"/endpoint?id=shop":                             {"X-Token", "disabled", "Sent of late", "default of package webhook"},
+		"/devices":                                      {"pump-17", "1 held", "jobs.example.org", "Missing on the server"},
+		"/devices?format=json":                          {`"held":1`, `"waiting"`},
+		"/device?name=pump-17":                          {"7,001", "letter"},
 		"/search?q=or":                                  {">orders</a>"},
 		"/search?q=red":                                 {"tag"},
 		"/search?q=nothing":                             {"Nothing has", "jobs?error=nothing"},
@@ -209,15 +215,7 @@ func TestPages_content(t *testing.T) {
 		"/search?q=" + made.long.String()[:20]:          {made.long.String() + `">`},
 		"/search?q=0000abcd&format=json":                {`"hits":[]`},
 	} {
-		status, text := get(h, path)
-		if status != 200 {
-			t.Errorf("%s: %d", path, status)
-		}
-		for _, want := range wants {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s is without %q: %s", path, want, text)
-			}
-		}
+		pageSays(t, h, path, wants, nil)
 	}
 }
 

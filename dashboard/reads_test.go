@@ -59,7 +59,7 @@ func TestPages_reads(t *testing.T) {
 	for path, most := range map[string]int{
 		"lanes": 20, "lane?queue=q000": 20, "lane?kind=raw": 20, "jobs": 20, "jobs?queue=q000": 20, "dead": 20, "groups?waiting=1": 20,
 		"schedules": 20, "workers": 20, "health": 20, "endpoints": 20, "endpoint?id=e000": 50, "endpoints?search=e0": 20,
-		"topics": 80, "topic?name=t000": 20, "search?q=0": 80, "bulk": 20,
+		"topics": 80, "topic?name=t000": 20, "devices": 60, "device?name=d000": 20, "search?q=0": 80, "bulk": 20,
 	} {
 		store.taken()
 		store.rows.Store(0)
@@ -69,7 +69,7 @@ func TestPages_reads(t *testing.T) {
 			t.Errorf("%s: %d, %d reads of at most %d, %d jobs looked at, %d rows", path, status, n, most, rows, strings.Count(text, "<tr"))
 		}
 	}
-	for path, next := range map[string]string{"lanes": "page=2", "jobs": "after=", "groups?waiting=1": "after=", "schedules": "page=2", "endpoints": "after=e049", "topics": "after=t049", "topic?name=t000": "after=s049"} {
+	for path, next := range map[string]string{"lanes": "page=2", "jobs": "after=", "groups?waiting=1": "after=", "schedules": "page=2", "endpoints": "after=e049", "topics": "after=t049", "topic?name=t000": "after=s049", "devices": "after=d049"} {
 		if _, text := get(h, "/"+path); !strings.Contains(text, next) {
 			t.Errorf("%s has no next page with %s: %s", path, next, text)
 		}
@@ -77,13 +77,13 @@ func TestPages_reads(t *testing.T) {
 	for at, row := range map[string]string{
 		"jobs?kind=raw&state=ready&state=blocked": `<td class="main"><a class="id" href="\./job/([^"]*)"`, "lanes?search=q": `<tr data-key="([^"]*)"`,
 		"groups?waiting=1&queue=default": `<tr data-key="([^"]*)"`, "schedules?search=n": `<tr><td class="main"><a href="schedule([^"]*)"`,
-		"endpoints?search=e": `<tr><td class="main"><a href="endpoint([^"]*)"`, "topics": `<tr><td class="main"><a href="topic([^"]*)"`, "topic?name=t000": `<tr><td class="main"><a href="subscription([^"]*)"`,
+		"endpoints?search=e": `<tr><td class="main"><a href="endpoint([^"]*)"`, "topics": `<tr><td class="main"><a href="topic([^"]*)"`, "topic?name=t000": `<tr><td class="main"><a href="subscription([^"]*)"`, "devices": `<a href="device\?name=([^"]*)"`,
 	} {
 		want := many
 		switch {
 		case strings.HasPrefix(at, "jobs"):
 			want = 3 * many
-		case strings.HasPrefix(at, "endpoints"), strings.HasPrefix(at, "topic"):
+		case strings.HasPrefix(at, "endpoints"), strings.HasPrefix(at, "topic"), at == "devices":
 			want = few
 		}
 		if n, different := walk(t, h, at, regexp.MustCompile(row)); n != want || different != want {
@@ -95,7 +95,7 @@ func TestPages_reads(t *testing.T) {
 // readsOf is how many reads fragments are charged with, of pages of a crowd.
 var readsOf = map[string]int{"lane?queue=q000&kind=raw": 5, "endpoint?id=e000": 32, "subscription?id=s000": 7, "endpoints": 4, "jobs": 2, "dead": 2}
 
-// few is how many topics and endpoints a crowd has.
+// few is how many topics, endpoints and devices a crowd has.
 const few = 60
 
 // walk follows the links to the next page of a list, and returns how many rows there are in all,
@@ -161,6 +161,8 @@ func crowd(t *testing.T, q *errand.Queue, many int) {
 			_, _, errEndpoint := hooks.Create(ctx, webhook.Endpoint{ID: "e" + n, URL: "https://a.example/"}, webhook.Secret{})
 			_, errSub := topics.Subscribe(ctx, topic.Subscription{ID: "s" + n, Topic: "t000", Endpoint: "e" + n})
 			err = errors.Join(err, errTopic, errEndpoint, errSub)
+			putEntry(t, q, "relay-device", "d"+n, []byte(`{"key":"`+deviceKey+`"}`)) // the store has no transactions
+			addStream(t, q, "d"+n, 1, false)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -110,6 +110,7 @@ func (l *look) troubles() (all []trouble) {
 	all = append(all, l.unserved()...)
 	all = append(all, l.crowded()...)
 	all = append(all, l.failing()...)
+	all = append(all, l.relayed.troubles()...)
 	for i := range l.health.Reasons {
 		r := &l.health.Reasons[i]
 		switch r.Code {

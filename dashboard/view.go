@@ -69,6 +69,8 @@ func init() {
 		{name: "subscription", title: "Subscription", in: "topics", read: subscription, takes: []string{"id"}},
 		{name: "endpoints", title: "Endpoints", read: endpoints, takes: []string{"search", "state", "after"}},
 		{name: "endpoint", title: "Endpoint", in: "endpoints", read: endpoint, takes: []string{"id"}},
+		{name: "devices", title: "Devices", read: devices, takes: []string{"after"}},
+		{name: "device", title: "Device", in: "devices", read: device, takes: []string{"name"}},
 		{name: "bulk", title: "Bulk jobs", read: bulks, takes: []string{"id"}},
 		{name: "audit", title: "Audit", read: audit},
 		{name: "workers", title: "Workers", read: workers, takes: []string{"page"}},
@@ -158,9 +160,14 @@ type navMark struct{ Class, Sign, Text, Means string }
 
 var nav = []navGroup{
 	{"Jobs", []navItem{{Title: "Overview"}, {Name: "jobs", Title: "Jobs"}, {Name: "dead", Title: "Dead"}, {Name: "groups", Title: "Groups"}, {Name: "bulk", Title: "Bulk"}}},
-	{"Flow", []navItem{{Name: "lanes", Title: "Queues"}, {Name: "schedules", Title: "Schedules"}, {Name: "topics", Title: "Topics"}, {Name: "endpoints", Title: "Endpoints"}}},
+	{flow, []navItem{{Name: "lanes", Title: "Queues"}, {Name: "schedules", Title: "Schedules"}, {Name: "topics", Title: "Topics"}, {Name: "endpoints", Title: "Endpoints"}}},
 	{"System", []navItem{{Name: "workers", Title: "Workers"}, {Name: "health", Title: "Health"}, {Name: "audit", Title: "Audit"}}},
 }
+
+// flow is the group of the nav to which devicesItem belongs, where there are any.
+const flow = "Flow"
+
+var devicesItem = navItem{Name: "devices", Title: "Devices"}
 
 var navSeed = maphash.MakeSeed()
 
@@ -170,10 +177,14 @@ func marked(l *look) navSaid {
 	all := make([]navGroup, len(nav))
 	for i, g := range nav {
 		all[i] = navGroup{g.Name, slices.Clone(g.Items)}
+		if g.Name == flow && !l.relayed.none() {
+			all[i].Items = append(all[i].Items, devicesItem)
+			tag += devicesItem.Name
+		}
 		for j := range all[i].Items {
-			mark := marks[g.Items[j].Name]
-			if all[i].Items[j].Mark = mark; mark != nil {
-				tag += g.Items[j].Name + mark.Text
+			item := &all[i].Items[j]
+			if item.Mark = marks[item.Name]; item.Mark != nil {
+				tag += item.Name + item.Mark.Text
 			}
 		}
 	}
@@ -209,6 +220,11 @@ func (l *look) marks() map[string]*navMark {
 	add("groups", "dead", shapes[errand.Dead], behind, more, "behind a dead job")
 	add("lanes", "held", "▮", held, " held", "")
 	add("endpoints", "held", "▮", away, " away", "")
+	streams := int64(len(l.relayed.held))
+	for i := range l.relayed.queues {
+		streams += heldOf(&l.relayed.queues[i])
+	}
+	add("devices", "held", "▮", streams, " held", "")
 	return marks
 }
 

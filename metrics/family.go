@@ -53,9 +53,23 @@ const (
 	famDiskFull
 	famFile
 	famLog
+	famDevices
+	famDeviceSeen
+	famDeviceHeld
+	famDeviceJobs
+	famDeviceBytes
+	famStreamSeen
+	famStreamHeld
+	famKept
+	famMissing
 )
 
 var laneLabels = []string{"queue", "kind"}
+
+var (
+	deviceLabels = []string{"device"}
+	streamLabels = []string{"queue", "stream"}
+)
 
 func withLane(label string) []string { return append(slices.Clone(laneLabels), label) }
 
@@ -81,6 +95,15 @@ var schema = []Family{
 	famDiskFull:    {Name: "errand_disk_full", Type: "gauge", Help: "1 if there is no space left for new jobs."},
 	famFile:        {Name: "errand_file_bytes", Type: "gauge", Help: "The size of the file."},
 	famLog:         {Name: "errand_log_bytes", Type: "gauge", Help: "The size of the log beside the file."},
+	famDevices:     {Name: "errand_relay_devices", Type: "gauge", Labels: []string{"state"}, Help: "Devices whose jobs this server takes, by state: active, held if one of its streams is, or revoked."},
+	famDeviceSeen:  {Name: "errand_relay_device_last_seen_timestamp_seconds", Type: "gauge", Labels: deviceLabels, Help: "When the last request of a device had an effect, on the queue's clock. Absent if none had; of other devices the latest."},
+	famDeviceHeld:  {Name: "errand_relay_device_held_streams", Type: "gauge", Labels: deviceLabels, Help: "Streams of a device that are held until it is accepted."},
+	famDeviceJobs:  {Name: "errand_relay_device_jobs_total", Type: "counter", Labels: []string{"device", "outcome"}, Help: "Jobs of a device by what became of them on this server. A job that was told to come later counts each time."},
+	famDeviceBytes: {Name: "errand_relay_device_bytes_total", Type: "counter", Labels: deviceLabels, Help: "Bytes of the requests with these jobs, as they were sent."},
+	famStreamSeen:  {Name: "errand_relay_stream_last_seen_timestamp_seconds", Type: "gauge", Labels: streamLabels, Help: "When the last answer of the server to a stream of this device was written, on the queue's clock. Absent if there was none."},
+	famStreamHeld:  {Name: "errand_relay_stream_held", Type: "gauge", Labels: streamLabels, Help: "1 if the server held the stream when it last answered."},
+	famKept:        {Name: "errand_relay_queue_kept", Type: "gauge", Labels: []string{"queue"}, Help: "Jobs whose outcome on the server is known, and that have not ended on this device."},
+	famMissing:     {Name: "errand_relay_queue_missing", Type: "gauge", Labels: []string{"queue"}, Help: "How many times the server was found to lack jobs, until they are sent again."},
 }
 
 // Families returns all families, without samples.

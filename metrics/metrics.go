@@ -3,8 +3,10 @@
 // dashboard.json, a dashboard for Grafana. Package metrics/prom, a module of its own, is for
 // programs that have a registry of client_golang.
 //
-// Labels are queue, kind, and words of a fixed list. IDs, groups and error texts are never labels.
-// Names of queues and kinds are in the text: serve it only to those who may know them.
+// Labels are queue, kind, device, the number of a stream, and words of a fixed list. IDs, groups and
+// error texts are never labels. Names of queues, kinds and devices are in the text: serve it only to those who may know them.
+// The first 200 devices of package relay that were added are told apart, and the first 50 relayed queues
+// by name. Other devices are summed, with the label device="other".
 package metrics
 
 import (

@@ -17,6 +17,7 @@ type state struct {
 	health  errand.Health
 	workers []errand.WorkerInfo
 	shown   bool // whether workers are known
+	relayed relayed
 	file    int64
 	log     int64 // as file, -1 if not known
 }
@@ -30,8 +31,14 @@ func read(ctx context.Context, q *errand.Queue, file string) (s *state, err erro
 		defer stop()
 		told <- q.Health(asking, &errand.HealthOptions{MaxAge: -1}) // how long jobs are due is told itself
 	}()
+	relays := make(chan relayed, 1)
+	go func() { // beside the rest too: there may be many devices
+		asking, stop := withTimeout(ctx, healthLimit)
+		defer stop()
+		relays <- readRelayed(asking, q)
+	}()
 	s.lanes, err = q.Totals(ctx)
-	s.health = <-told
+	s.health, s.relayed = <-told, <-relays
 	if err != nil {
 		return nil, err
 	}

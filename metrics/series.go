@@ -20,6 +20,8 @@ type series struct {
 	merge []string
 	lanes map[errand.Lane]errand.Lane // by lane the labels of its series
 	kept  map[errand.Lane]bool
+
+	devices map[string]string // by device the label of its series
 }
 
 // held are holds of one reason.
@@ -205,6 +207,7 @@ func (s *series) families(now *state) []Family {
 		all[famFile].add(float64(now.file))
 		all[famLog].add(float64(now.log))
 	}
+	s.relays(all, &now.relayed)
 	return all
 }
 

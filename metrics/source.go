@@ -18,7 +18,7 @@ const (
 	// limit is how long a look may take.
 	limit = 2 * time.Second
 	// healthLimit is the part of it in which the health is asked for: that waits for its turn
-	// to write, and the other numbers do not.
+	// to write, and the other numbers do not. It is that for devices too, of which there may be many.
 	healthLimit = time.Second
 	// pace is the time from the beginning of a look to that of the next one.
 	pace = time.Second

@@ -91,8 +91,15 @@ func (g *away) tell() {
 	g.changed = make(chan struct{})
 }
 
-// try asks, and opens the gate if the server can be sent jobs.
+// try asks, and opens the gate if the server can be sent jobs. If it is to wait longer by now, it does.
 func (g *away) try() {
+	g.mu.Lock()
+	if left := time.Until(g.until); left > 0 {
+		g.timer = time.AfterFunc(left, g.try)
+		g.mu.Unlock()
+		return
+	}
+	g.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), defaultTimeout)
 	defer cancel()
 	err := g.ask(ctx)

@@ -59,9 +59,36 @@ type DeviceInfo struct {
 	Rights    Rights    `json:"rights,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
 	RevokedAt time.Time `json:"revoked_at,omitzero"` // zero unless it is revoked
+	// LastSeen is that of the stream that was seen last. It is zero if none was.
+	LastSeen time.Time `json:"last_seen,omitzero"`
+	// Held is how many streams are held.
+	Held int `json:"held,omitempty"`
 	// Counts are those of all streams together.
 	Counts  Counts       `json:"counts"`
 	Streams []StreamInfo `json:"streams,omitempty"` // by ID
+}
+
+// add adds a stream that a row is about.
+func (d *DeviceInfo) add(id string, e storage.Entry) error {
+	row, err := streamOf(e)
+	if err != nil {
+		return err
+	}
+	d.Streams = append(d.Streams, StreamInfo{ID: id, LastSeen: e.UpdatedAt, N: row.N, Held: row.Held, Counts: row.Counts})
+	d.Counts.Add(row.Counts)
+	if row.Held {
+		d.Held++
+	}
+	if e.UpdatedAt.After(d.LastSeen) {
+		d.LastSeen = e.UpdatedAt
+	}
+	return nil
+}
+
+func infoOf(e storage.Entry) (DeviceInfo, error) {
+	row, err := deviceOf(e)
+	kind, _, _ := strings.Cut(row.Key, ":")
+	return DeviceInfo{Name: e.Name, KeyKind: kind, Rights: row.Rights, CreatedAt: row.created, RevokedAt: row.Revoked}, err
 }
 
 // StreamInfo is what a server knows of a stream.
@@ -88,7 +115,8 @@ func (c *Counts) fields() []*int64 {
 	return []*int64{&c.Enqueued, &c.Duplicates, &c.Refused, &c.Later, &c.Bytes}
 }
 
-func (c *Counts) add(more Counts) {
+// Add adds more to c.
+func (c *Counts) Add(more Counts) {
 	by := more.fields()
 	for i, n := range c.fields() {
 		*n += *by[i]
@@ -160,13 +188,12 @@ func Devices(ctx context.Context, q *errand.Queue) ([]DeviceInfo, error) {
 	var all []DeviceInfo
 	at := map[string]int{}
 	err = rows{topics}.each(ctx, classDevice, "", func(e storage.Entry) error {
-		row, err := deviceOf(e)
-		kind, _, _ := strings.Cut(row.Key, ":")
+		d, err := infoOf(e)
 		at[e.Name] = len(all)
-		all = append(all, DeviceInfo{Name: e.Name, KeyKind: kind, Rights: row.Rights, CreatedAt: row.created, RevokedAt: row.Revoked})
+		all = append(all, d)
 		return err
 	})
-	if err != nil {
+	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	err = rows{topics}.each(ctx, classStream, "", func(e storage.Entry) error {
@@ -175,13 +202,59 @@ func Devices(ctx context.Context, q *errand.Queue) ([]DeviceInfo, error) {
 		if !ok {
 			return nil // of a device that has come since
 		}
-		row, err := streamOf(e)
-		d := &all[i]
-		d.Streams = append(d.Streams, StreamInfo{ID: id, LastSeen: e.UpdatedAt, N: row.N, Held: row.Held, Counts: row.Counts})
-		d.Counts.add(row.Counts)
-		return err
+		return all[i].add(id, e)
 	})
 	return all, err
+}
+
+// DevicesAfter returns what [Devices] does, of the devices whose names are greater than after, at
+// most limit of them, which is from 1 to 10,000. It reads the file once, and once for each device.
+func DevicesAfter(ctx context.Context, q *errand.Queue, after string, limit int) (all []DeviceInfo, err error) {
+	topics, err := door.Open[errand.NewJob](q)
+	if err != nil {
+		return nil, err
+	}
+	page, _, err := topics.Entries(ctx, classDevice, "", after, limit)
+	for _, e := range page {
+		d, err := rows{topics}.info(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, err
+}
+
+// GetDevice returns a device of a server's queue with its streams, or [errand.ErrNotFound].
+func GetDevice(ctx context.Context, q *errand.Queue, name string) (DeviceInfo, error) {
+	topics, err := door.Open[errand.NewJob](q)
+	if err != nil {
+		return DeviceInfo{}, err
+	}
+	if err := checkName("name", name); err != nil {
+		return DeviceInfo{}, err
+	}
+	e, err := topics.Entry(ctx, classDevice, name)
+	if err != nil {
+		return DeviceInfo{}, fmt.Errorf("device %q: %w", name, err)
+	}
+	return rows{topics}.info(ctx, e)
+}
+
+// info returns a device that a row is about.
+func (r rows) info(ctx context.Context, e storage.Entry) (DeviceInfo, error) {
+	d, err := infoOf(e)
+	if err != nil {
+		return d, err
+	}
+	err = r.each(ctx, classStream, d.Name+"/", func(e storage.Entry) error {
+		device, id := ofStream(e.Name)
+		if device != d.Name { // it has a slash
+			return nil
+		}
+		return d.add(id, e)
+	})
+	return d, err
 }
 
 // Accept ends the holds of a device's streams, or of all devices' if name is empty, and returns how

@@ -32,12 +32,12 @@ func TestPutDevice(t *testing.T) {
 	want := []relay.DeviceInfo{
 		{Name: "a", KeyKind: "hmac-sha256", CreatedAt: now},
 		{
-			Name: "b", KeyKind: "ed25519-public", CreatedAt: now, Rights: relay.Rights{Kinds: []string{"k"}, BytesADay: 1 << 20}, Counts: counts,
+			Name: "b", KeyKind: "ed25519-public", CreatedAt: now, Rights: relay.Rights{Kinds: []string{"k"}, BytesADay: 1 << 20}, LastSeen: now, Counts: counts,
 			Streams: []relay.StreamInfo{{ID: hexID(wire.ID(d.stream)), LastSeen: now, N: 2, Counts: counts}},
 		},
 	}
 	for i := range got { // in whatever zone
-		got[i].CreatedAt = got[i].CreatedAt.UTC()
+		got[i].CreatedAt, got[i].LastSeen = got[i].CreatedAt.UTC(), got[i].LastSeen.UTC()
 		for j := range got[i].Streams {
 			got[i].Streams[j].LastSeen = got[i].Streams[j].LastSeen.UTC()
 		}
@@ -113,6 +113,22 @@ func TestDevices_many(t *testing.T) {
 		if want := d.Name == "d" || d.Name == "d/000"; len(d.Streams) == 1 != want {
 			t.Errorf("device %+v", d)
 		}
+		if one, err := relay.GetDevice(t.Context(), s.q, d.Name); err != nil || !reflect.DeepEqual(one, d) {
+			t.Errorf("device %+v, %v, want %+v", one, err, d)
+		}
+	}
+	var pages []relay.DeviceInfo
+	for after := ""; ; after = pages[len(pages)-1].Name {
+		page := must(relay.DevicesAfter(t.Context(), s.q, after, 200))(t)
+		if pages = append(pages, page...); len(page) < 200 {
+			break
+		}
+	}
+	if !reflect.DeepEqual(pages, all) {
+		t.Errorf("%d devices on pages, or others", len(pages))
+	}
+	if _, err := relay.GetDevice(t.Context(), s.q, "none"); !errors.Is(err, errand.ErrNotFound) {
+		t.Error(err)
 	}
 }
 

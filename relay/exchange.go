@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -87,6 +88,9 @@ func (f *forwarder) closeFor(a wire.Answer, err error) error {
 	case isUnsigned:
 		return f.away.shut(fmt.Sprintf("no answer from %s: %v", f.options.Server, unsigned), wait)
 	case err != nil:
+		if of, ok := errors.AsType[*url.Error](err); ok {
+			err = of.Err // the URL would leave no room for why, where little is shown
+		}
 		return f.away.shut(fmt.Sprintf("no answer from %s: %v", f.options.Server, err), 0)
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden:
 		f.forgetKey()

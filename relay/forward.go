@@ -219,7 +219,15 @@ func (f *forwarder) open(ctx context.Context) error {
 	}
 	f.away = newAway(cmp.Or(o.backoff, firstBackoff), f.probe)
 	for i := range o.Streams {
-		f.streams = append(f.streams, &stream{of: f, index: i, most: wire.MaxJobs, work: make(chan struct{}, 1)})
+		s := &stream{of: f, index: i, most: wire.MaxJobs, work: make(chan struct{}, 1)}
+		row, err := f.rows.read(ctx, o.Queue, i)
+		if err != nil {
+			return err
+		}
+		if s.row.Held = row.Held; row.Held { // it asks before any stream sends
+			_ = f.away.shut(s.whyHeld(), cmp.Or(o.backoff, firstBackoff))
+		}
+		f.streams = append(f.streams, s)
 	}
 	return nil
 }

@@ -33,7 +33,9 @@ type fake struct {
 	judge   func(wire.Job) (ratchet.Outcome, string) // nil: all are enqueued
 	// around is called for each request, with what answers it. If nil, it is answered.
 	around func(h wire.Head, w http.ResponseWriter, answer func(http.ResponseWriter))
-	said   func(wire.Head, *wire.Answer) bool // returns true if it has answered instead
+	// between sees each request before all else, and may lose it.
+	between func(wire.Head, []wire.Job, http.ResponseWriter)
+	said    func(wire.Head, []wire.Job, *wire.Answer) bool // returns true if it has answered instead
 }
 
 func newFake(t testing.TB) *fake {
@@ -62,6 +64,12 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if f.between != nil {
+		seen := &seen{ResponseWriter: w}
+		if f.between(h, jobs, seen); seen.written {
+			return
+		}
+	}
 	answer := func(w http.ResponseWriter) { f.answer(w, h, jobs) }
 	if f.around != nil {
 		f.around(h, w, answer)
@@ -70,11 +78,21 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w)
 }
 
+// seen notes whether something was written.
+type seen struct {
+	http.ResponseWriter
+	written bool
+}
+
+func (s *seen) Write(p []byte) (int, error) { s.written = true; return s.ResponseWriter.Write(p) }
+
+func (s *seen) WriteHeader(status int) { s.written = true; s.ResponseWriter.WriteHeader(status) }
+
 func (f *fake) answer(w http.ResponseWriter, h wire.Head, jobs []wire.Job) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := wire.Answer{Status: http.StatusOK}
-	if f.said == nil || !f.said(h, &a) {
+	if f.said == nil || !f.said(h, jobs, &a) {
 		var fresh ratchet.Token
 		rand.Read(fresh[:])
 		s, answer := f.streams[h.Stream].Answer(h.Request, fresh, func() []ratchet.Verdict {
@@ -127,6 +145,7 @@ func (reading) Kind() string { return "reading" }
 type device struct {
 	*errand.Queue
 	path    string
+	opened  *errand.Options
 	options Options
 }
 
@@ -141,7 +160,7 @@ func newDevice(t testing.TB, f *fake) *device {
 }
 
 func (d *device) open(t testing.TB) {
-	d.Queue = must(errand.Open(t.Context(), d.path, nil))
+	d.Queue = must(errand.Open(t.Context(), d.path, d.opened))
 	t.Cleanup(func() { _ = d.Queue.Close() })
 }
 
@@ -151,6 +170,11 @@ func (d *device) run(t testing.TB) (stop func()) {
 	if err := Forward(w, &d.options); err != nil {
 		t.Fatal(err)
 	}
+	return d.start(t, w)
+}
+
+// start runs a worker until the test ends, or stop is called.
+func (d *device) start(t testing.TB, w *errand.Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -175,11 +199,10 @@ func (d *device) add(t testing.TB, n int, group func(i int) string) {
 // until waits for a condition, which events bring about.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for i := 0; !is(); i++ {
-		if i == 3000 {
-			t.Fatalf("not after 30 s: %s", what)
+	for end := time.Now().Add(25 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not after 2 minutes: %s", what)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 

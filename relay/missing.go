@@ -47,18 +47,10 @@ func Queues(ctx context.Context, q *errand.Queue) (all []QueueInfo, err error) {
 		return nil, err
 	}
 	r := outRows{topics}
-	kept, err := r.kept(ctx)
-	if err != nil {
-		return nil, err
-	}
-	missing, err := r.missing(ctx)
-	if err != nil {
-		return nil, err
-	}
 	err = r.each(ctx, queueClass, func(e storage.Entry) error {
 		var d queueDoc
 		if err := json.Unmarshal(e.Doc, &d); err != nil {
-			return fmt.Errorf("errand: relay: row of queue %q: %w", e.Name, err)
+			return fmt.Errorf("%w: relayed queue %q: %w", errand.ErrCorrupt, e.Name, err)
 		}
 		info := QueueInfo{Queue: e.Name, Device: d.Device, Server: d.Server}
 		for i := range d.Streams {
@@ -72,20 +64,33 @@ func Queues(ctx context.Context, q *errand.Queue) (all []QueueInfo, err error) {
 			}
 			info.Streams = append(info.Streams, out)
 		}
-		for _, v := range kept {
-			if v.Queue == e.Name {
-				info.Kept++
-			}
-		}
-		for _, m := range missing {
-			if m.doc.Queue == e.Name {
-				info.Missing++
-			}
-		}
 		all = append(all, info)
 		return nil
 	})
-	return all, err
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	kept, err := r.kept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	missing, err := r.missing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		for _, v := range kept {
+			if v.Queue == all[i].Queue {
+				all[i].Kept++
+			}
+		}
+		for _, m := range missing {
+			if m.doc.Queue == all[i].Queue {
+				all[i].Missing++
+			}
+		}
+	}
+	return all, nil
 }
 
 // Lack is what a server lacks that was put back to an older copy of its file: jobs that it had taken,
@@ -139,7 +144,7 @@ func (r outRows) missing(ctx context.Context) (all []missingRow, err error) {
 	err = r.each(ctx, missingClass, func(e storage.Entry) error {
 		m := missingRow{entry: e}
 		if err := json.Unmarshal(e.Doc, &m.doc); err != nil {
-			return fmt.Errorf("errand: relay: missing jobs %q: %w", e.Name, err)
+			return fmt.Errorf("%w: missing jobs %q: %w", errand.ErrCorrupt, e.Name, err)
 		}
 		all = append(all, m)
 		return nil

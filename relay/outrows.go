@@ -127,7 +127,7 @@ func (r outRows) read(ctx context.Context, queue string, index int) (outRow, err
 	}
 	var d outDoc
 	if err := json.Unmarshal(e.Doc, &d); err != nil {
-		return outRow{}, fmt.Errorf("errand: relay: stream %d of queue %q: %w", index, queue, err)
+		return outRow{}, fmt.Errorf("%w: stream %d of relayed queue %q: %w", errand.ErrCorrupt, index, queue, err)
 	}
 	return outRow{ratchet.Device{N: d.N, Token: ratchet.Token(d.Token), Held: d.Held}, ratchet.ID(d.ID), e.Revision, e.UpdatedAt}, nil
 }
@@ -163,7 +163,7 @@ func (r outRows) kept(ctx context.Context) (map[errand.ID]keptVerdict, error) {
 		id, err := errand.ParseID(e.Name)
 		var v keptVerdict
 		if err = errors.Join(err, json.Unmarshal(e.Doc, &v.keptDoc)); err != nil {
-			return fmt.Errorf("errand: relay: kept verdict %q: %w", e.Name, err)
+			return fmt.Errorf("%w: kept verdict %q: %w", errand.ErrCorrupt, e.Name, err)
 		}
 		v.revision = e.Revision
 		all[id] = v
@@ -213,8 +213,13 @@ func (s *stream) settle(ctx context.Context, x ratchet.Settlement) error {
 	if x.Renew {
 		row.ID = newID()
 	}
-	if row == s.row && len(x.Verdicts) == 0 && x.Missing.Before == 0 {
-		return nil
+	if row == s.row && len(x.Verdicts) == 0 {
+		if x.Missing.Before == 0 {
+			return nil
+		}
+		if _, err := s.of.rows.Entry(ctx, missingClass, sentName(s.row.ID, x.Missing.Before)); !errors.Is(err, errand.ErrNotFound) {
+			return err // it is written already
+		}
 	}
 	hand := map[ratchet.ID]*parcel{}
 	s.mu.Lock()
@@ -245,6 +250,7 @@ func (s *stream) settle(ctx context.Context, x ratchet.Settlement) error {
 // commit is the transaction of settle.
 func (s *stream) commit(ctx context.Context, tx *sql.Tx, c *settlement, hand map[ratchet.ID]*parcel) error {
 	f := s.of
+	c.row.revision = s.row.revision // it may be called again
 	c.finish, c.done, c.cancelled = nil, nil, nil
 	c.kept, c.refused = map[errand.ID]keptVerdict{}, map[*parcel]string{}
 	topics, err := door.TopicsTx[errand.NewJob](f.queue, tx)
@@ -345,8 +351,9 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	for _, p := range c.cancelled {
 		f.log.Warn("errand: relay: a job was cancelled here, and is on the server", "job", p.ID, "kind", p.Kind, "queue", p.Queue)
 	}
-	over, failed := map[*parcel]bool{}, []*parcel(nil)
+	over, judged, failed := map[*parcel]bool{}, map[errand.ID]bool{}, []*parcel(nil)
 	for _, v := range c.Verdicts {
+		judged[errand.ID(v.Job)] = true
 		p := hand[v.Job]
 		if p == nil {
 			continue
@@ -363,7 +370,12 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 		}
 		p.end(door.ErrUntouched)
 	}
-	gone := func(p *parcel) bool { return over[p] }
+	gone := func(p *parcel) bool {
+		if judged[p.ID] && !over[p] { // of a lease that the job has lost
+			p.end(door.ErrUntouched)
+		}
+		return judged[p.ID]
+	}
 	s.sent = slices.DeleteFunc(s.sent, gone)
 	s.mu.Lock()
 	s.waiting = slices.DeleteFunc(s.waiting, gone)
@@ -525,7 +537,7 @@ func (f *forwarder) sweep(ctx context.Context) error {
 }
 
 // dropSent deletes lists of sends that were written before a time. The last of a stream stays as an empty
-// one: so it is known up to which n they are gone.
+// one, whose own time does not count: so it is known up to which n they are gone.
 func (r outRows) dropSent(ctx context.Context, before time.Time) error {
 	var old []storage.Entry
 	drop := func() error {
@@ -559,7 +571,7 @@ func (r outRows) dropSent(ctx context.Context, before time.Time) error {
 					return err
 				}
 			}
-			if after = e.Name; !e.UpdatedAt.Before(before) {
+			if after = e.Name; len(e.Doc) > 0 && !e.UpdatedAt.Before(before) {
 				after = stream + "0" // what follows of this stream is younger; the next name after stream + "/"
 				break
 			}

@@ -49,9 +49,12 @@ func (r rows) put(ctx context.Context, class, name string, revision int64, doc [
 
 // each calls fn for all entries of a class whose names begin with prefix, by name.
 func (r rows) each(ctx context.Context, class, prefix string, fn func(storage.Entry) error) error {
-	after := prefix
-	for {
-		page, _, err := r.Entries(ctx, class, "", after, entryPage)
+	after, limit := prefix, entryPage
+	if prefix != "" {
+		limit = fewEntries
+	}
+	for ; ; limit = entryPage {
+		page, _, err := r.Entries(ctx, class, "", after, limit)
 		if err != nil {
 			return err
 		}
@@ -64,13 +67,18 @@ func (r rows) each(ctx context.Context, class, prefix string, fn func(storage.En
 			}
 			after = e.Name
 		}
-		if len(page) < entryPage {
+		if len(page) < limit {
 			return nil
 		}
 	}
 }
 
-const entryPage = 500
+// entryPage is how many entries are read at a time, and fewEntries how many of those with a prefix are
+// read first: mostly it is that of a device, which has some streams.
+const (
+	entryPage  = 500
+	fewEntries = 16
+)
 
 // deviceRow is what the server keeps of a device.
 type deviceRow struct {

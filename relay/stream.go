@@ -26,6 +26,8 @@ const (
 	// setAside is for how long a job that does not get through alone is kept back.
 	setAside  = time.Minute
 	mostAside = time.Hour
+	// hears is after what time a worker has heard that a gate has closed.
+	hears = 20 * time.Millisecond
 	// heldEvery is how often a stream that is held asks.
 	heldEvery = time.Minute
 )
@@ -76,6 +78,7 @@ func (s *stream) run() {
 		}
 		err := s.drain()
 		if err != nil {
+			time.Sleep(hears) // else the jobs would come again at once
 			s.turnBack()
 		}
 		if s.open {
@@ -298,7 +301,7 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 	switch {
 	case x.After.Held:
 		f.askAll()
-		return f.away.shut(fmt.Sprintf("stream %d is held: this device or the server was put back to an older copy, or another device has its key; errand devices accept on the server ends that", s.index), cmp.Or(f.options.backoff, heldEvery))
+		return f.away.shut(s.whyHeld(), cmp.Or(f.options.backoff, heldEvery))
 	case x.Renew:
 		return nil
 	}
@@ -444,23 +447,30 @@ func (s *stream) interrupt(c *call) {
 	}
 }
 
-// dropStopped gives back the jobs in hand of calls that have to end.
+// dropStopped gives back the jobs in hand of calls that have to end. Some that were put back wait.
 func (s *stream) dropStopped() {
-	s.sent = slices.DeleteFunc(s.sent, func(p *parcel) bool {
-		stopped := p.call.stopped.Load()
-		if stopped {
-			p.end(door.ErrUntouched)
+	stopped := func(p *parcel) bool {
+		if !p.call.stopped.Load() {
+			return false
 		}
-		return stopped
-	})
+		p.end(door.ErrUntouched)
+		return true
+	}
+	s.sent = slices.DeleteFunc(s.sent, stopped)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, stopped)
 }
 
-// context returns the context of a step. An interruption cancels it.
+// context returns the context of a step. An interruption cancels it, also one that was just before.
 func (s *stream) context() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancel = cancel
+	if slices.ContainsFunc(s.sent, func(p *parcel) bool { return p.call.stopped.Load() }) {
+		cancel()
+	}
 	return ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -480,6 +490,10 @@ func (s *stream) settleIdle() {
 	ctx, done := s.context()
 	defer done()
 	_ = s.sendNow(ctx) // else the next ask does
+}
+
+func (s *stream) whyHeld() string {
+	return fmt.Sprintf("stream %d is held until errand devices accept on the server: this device or the server was put back to an older copy, or another device has its key", s.index)
 }
 
 func (s *stream) isHeld() bool {

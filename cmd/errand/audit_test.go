@@ -59,7 +59,7 @@ func TestAudit(t *testing.T) {
 // Each verb is one of those that leave entries, or known to leave none.
 func TestAudit_EachVerb(t *testing.T) {
 	none := strings.Fields(`ls show why wait watch groups export enqueue publish test listen status metrics dashboard work backup compact plot effective check doctor
-version audit presets`)
+version audit presets relay serve missing new-key`)
 	var known []string
 	leaves(newRoot(newTool(nil, nil, nil)), func(cmd *cobra.Command) {
 		name := strings.TrimPrefix(cmd.CommandPath(), "errand ")

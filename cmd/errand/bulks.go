@@ -378,9 +378,7 @@ or whose unique key another job holds, stays dead.`,
 	})
 	cmd.Flags().StringArrayVar(&set, "set", nil, "a field of the args and its value, as in address.city=Paris; more than once for several")
 	cmd.Flags().StringVar(&order.Redrive.Queue, "to", "", "put them into this queue")
-	if err := cmd.MarkFlagRequired("set"); err != nil {
-		panic(err)
-	}
+	require(cmd, "set")
 	completeFlag(cmd, "to", queuesOf)
 	return cmd
 }

@@ -96,13 +96,11 @@ proxy, a tunnel or another name.`,
 // entrance checks the flags, and returns who may enter.
 func (f *dashboardFlags) entrance(ctx context.Context) (*entrance, error) {
 	e := &entrance{role: f.role, name: userName()}
-	if f.cert != "" {
-		cert, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
-		}
-		e.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	config, err := tlsConfig(f.cert, f.key)
+	if err != nil {
+		return nil, err
 	}
+	e.tls = config
 	for _, h := range f.hosts {
 		if err := e.allow(h); err != nil {
 			return nil, err

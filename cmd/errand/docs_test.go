@@ -213,7 +213,7 @@ func unknown(words []string) string {
 		return err.Error()
 	}
 	// Of a command that only groups others the next word has to be one of them.
-	if len(rest) > 0 && cmd.HasSubCommands() && cmd.Name() != "help" && !strings.HasPrefix(rest[0], "-") {
+	if len(rest) > 0 && onlyGroups(cmd) && cmd.Name() != "help" && !strings.HasPrefix(rest[0], "-") {
 		return "no command " + rest[0]
 	}
 	for _, w := range rest {

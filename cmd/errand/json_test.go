@@ -14,8 +14,8 @@ import (
 	"github.com/errandq/errand/webhook"
 )
 
-// jsonLines are command lines, in order, in a folder with the file jobs.db of fixture and the file shop.db
-// of shop. $NAME is an ID of fixture, and last.json what
+// jsonLines are command lines, in order, in a folder with the file jobs.db of fixture the file shop.db
+// of shop, and those of newRelay. $NAME is an ID of fixture, and last.json what
 // the line before has written.
 const jsonLines = `
 version
@@ -130,6 +130,16 @@ queues set shop.db webhook/billing --max-jobs 1
 topics publish shop.db invoice.paid --body x --id m20
 webhooks rotate-secret shop.db billing --secret-file pair --overlap 90m
 webhooks show shop.db billing --reveal
+devices new-key pump-18.key
+devices new-key meter-4.key --shared
+devices add hub.db meter-4 --key meter-4.key --kind read --queue meters --min-priority -5 --max-priority 5 --bytes-a-day 1000 --shared-key site
+devices ls hub.db
+devices show hub.db pump-17
+devices revoke hub.db meter-4
+devices show hub.db meter-4
+devices accept hub.db --all
+relay missing device.db
+relay resend device.db
 `
 
 // notGolden are the verbs whose JSON is not compared here, with the test or the reason.
@@ -140,6 +150,8 @@ var notGolden = map[string]string{
 	"errand audit":           "it says who has done what: TestAudit",
 	"errand policy plot":     "it draws",
 	"errand webhooks listen": "it is a server: TestListen_JSON",
+	"errand serve":           "it is a server: TestRelay_JSON",
+	"errand relay":           "it has no end: TestRelay_JSON",
 }
 
 var (
@@ -154,6 +166,7 @@ var (
 		{regexp.MustCompile(`wh(sec|sk|pk)_[A-Za-z0-9+/=]+`), "wh${1}_<secret>"},
 		{regexp.MustCompile(`(?s)("died": ?)\[[\s\d,]*\]`), "${1}[]"}, // by the hour of the clock
 		{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:<port>"},
+		{regexp.MustCompile(`(ed25519-public:)[0-9a-f]{64}`), "${1}<key>"},
 		{regexp.MustCompile(`("(?:version|revision|go|system|sqlite|libc)": )"[^"]*"`), `${1}"<of the program>"`},
 		// How many periods there are depends on when it runs.
 		{regexp.MustCompile(`(?s)"history": \[\n +\{\n +"from".*?\n  \]`), `"history": []`},
@@ -185,6 +198,7 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	shop(t, "shop.db", receiver(t))
+	newRelay(t, ".")
 	ids["NOBODY"] = "01890a5d-ac96-774b-bcce-b302099a8057"
 	doc, err := os.ReadFile(filepath.Join(home, "testdata", "topic.json"))
 	if err != nil {

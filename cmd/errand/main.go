@@ -42,6 +42,9 @@ var verbs = []func(*tool) *cobra.Command{
 	groupsCommand,
 	workCommand,
 	guardian,
+	relayCommand,
+	serveCommand,
+	devicesCommand,
 	deadCommand,
 	bulkCommand,
 	schedulesCommand,
@@ -125,7 +128,7 @@ func newRoot(t *tool) *cobra.Command {
 func sayUsage(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		sayUsage(c)
-		if right := c.Args; right != nil && !c.HasSubCommands() {
+		if right := c.Args; right != nil && !onlyGroups(c) {
 			c.Args = func(cmd *cobra.Command, args []string) error {
 				err := right(cmd, args)
 				if err != nil {
@@ -136,6 +139,10 @@ func sayUsage(cmd *cobra.Command) {
 		}
 	}
 }
+
+// onlyGroups reports whether a command does nothing but group others: what does something has an
+// example.
+func onlyGroups(cmd *cobra.Command) bool { return cmd.HasSubCommands() && cmd.Example == "" }
 
 // given returns an error for a flag without a value, most likely that of a variable of a
 // shell which is not set: as if it were not there, it would choose more jobs than were meant.
@@ -247,6 +254,15 @@ func group(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
 	}
 	cmd.AddCommand(verbs...)
 	return cmd
+}
+
+// require has a command refuse to run without some flags.
+func require(cmd *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		if err := cmd.MarkFlagRequired(name); err != nil { // there is no such flag
+			panic(err)
+		}
+	}
 }
 
 // noVerb refuses what is no verb of a command, and names those that may have been meant: of the

@@ -55,9 +55,7 @@ of these have the tag unique, with those fields alone. The exit status is 1 if n
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "the kind of the job (required)")
 	cmd.Flags().StringVar(&byArgs, "args", "", "JSON of the args that the key was made of, in place of KEY")
-	if err := cmd.MarkFlagRequired("kind"); err != nil { // there is no such flag
-		panic(err)
-	}
+	require(cmd, "kind")
 	completeArgs(cmd, nil)
 	return cmd
 }

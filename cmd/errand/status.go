@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/relay"
 )
 
 // snapshot is how a queue is at a moment.
@@ -24,6 +25,8 @@ type snapshot struct {
 	Causes  []queue.Cause      `json:"causes"` // the most frequent ones
 	Health  healthSeen         `json:"health"`
 	History []queue.Period     `json:"history,omitzero"`
+	Relayed []relay.QueueInfo  `json:"relayed,omitzero"`
+	Devices *fleet             `json:"devices,omitzero"`
 }
 
 // stateCounts is how many jobs are in each state.
@@ -76,10 +79,14 @@ func statusCommand(t *tool) *cobra.Command {
 		Long: `Show how a queue is: its jobs by queue, kind and state, how many a minute are done and
 fail, in the last five to ten minutes and by all processes ("-" if that is not known),
 how long they wait, the last success and failure, holds, the workers of all processes, the most frequent causes of
-dead letters, and what else somebody should look at. All numbers are kept, not
-counted. The file is only read: whether it can be written is not tried. --history adds
+dead letters, and what else somebody should look at. All numbers but those of devices are
+kept, not counted. The file is only read: whether it can be written is not tried. --history adds
 what has become of jobs, by five minutes for up to two hours, by hours for up to two
-days, else by six hours; a file keeps a day by five minutes and seven days by hours.`,
+days, else by six hours; a file keeps a day by five minutes and seven days by hours.
+
+On a device it has the queues that errand relay passes on: streams that are held, outcomes
+that are KEPT for jobs which have not ended here, and how often the server was found to
+lack jobs. On a server it has the numbers of all its devices together.`,
 		Example: "  errand status jobs.db\n  errand status jobs.db --history=1h",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 && cmd.Flags().Changed("history") {
@@ -93,8 +100,15 @@ days, else by six hours; a file keeps a day by five minutes and seven days by ho
 			}
 			var s snapshot
 			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
-				if s, err = statusOf(cmd.Context(), q); err == nil {
+				s, err = statusOf(cmd.Context(), q)
+				if err == nil {
 					s.History, err = historyOf(cmd.Context(), q, ago)
+				}
+				if err == nil {
+					s.Relayed, err = relay.Queues(cmd.Context(), q)
+				}
+				if err == nil {
+					s.Devices, err = fleetOf(cmd.Context(), q)
 				}
 				return err
 			})
@@ -106,6 +120,8 @@ days, else by six hours; a file keeps a day by five minutes and seven days by ho
 				t.printLanes(p, s.Lanes)
 				t.printHolds(p, s.Holds)
 				t.printWorkers(p, s.Workers)
+				t.printRelayed(p, s.Relayed)
+				t.printFleet(p, s.Devices)
 				if len(s.Causes) > 0 {
 					p.printf("\n")
 				}

@@ -26,11 +26,11 @@ func leaves(cmd *cobra.Command, f func(cmd *cobra.Command)) {
 	for _, c := range cmd.Commands() {
 		switch {
 		case c.Name() == "help" || c.Name() == "completion" || c.Hidden:
-		case c.HasSubCommands():
-			leaves(c, f)
-		default:
+			continue
+		case !onlyGroups(c):
 			f(c)
 		}
+		leaves(c, f)
 	}
 }
 
@@ -38,8 +38,8 @@ func leaves(cmd *cobra.Command, f func(cmd *cobra.Command)) {
 var placeholder = regexp.MustCompile(`01890a5d-ac96-774b-bcce-b302099a8057`)
 
 // Each verb has examples in its help, and each example works, in a folder with the
-// files jobs.db, q.db and shop.db, policy.json, secret and sum.sh. The receiver and the dashboard
-// have no end: the one listens on any port, and not for long, the other is interrupted.
+// files jobs.db, q.db and shop.db, policy.json, secret and sum.sh, and those of newRelay. What has no
+// end is interrupted, but for the receiver, which listens on any port, and not for long.
 func TestVerbs_Examples(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the examples are for a shell of Unix")
@@ -75,6 +75,12 @@ func TestVerbs_Examples(t *testing.T) {
 	files := map[string][]byte{
 		"jobs.db": db, "q.db": db, "shop.db": shopDB, "policy.json": policy, "sum.sh": sum, "secret": []byte(webhook.NewSecret().Reveal() + "\n"),
 	}
+	for _, name := range newRelay(t, whole) {
+		if files[name], err = os.ReadFile(filepath.Join(whole, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	endless := map[string]int{"errand dashboard": 2, "errand relay": 1, "errand serve": 1} // with the lines that it writes
 	n := 0
 	leaves(newRoot(newTool(nil, io.Discard, io.Discard)), func(cmd *cobra.Command) {
 		lines := strings.Split(strings.TrimSpace(cmd.Example), "\n")
@@ -97,8 +103,8 @@ func TestVerbs_Examples(t *testing.T) {
 				}
 				shell := exec.CommandContext(t.Context(), "sh", "-ec", placeholder.ReplaceAllString(line, idFor(line, ids)))
 				shell.Dir = dir
-				if cmd.Name() == "dashboard" && !strings.Contains(line, "--hash") {
-					interruptAfter(t, shell, 2)
+				if lines := endless[cmd.CommandPath()]; lines > 0 && !strings.Contains(line, "--hash") {
+					interruptAfter(t, shell, lines)
 					return
 				}
 				if out, err := shell.CombinedOutput(); err != nil {
@@ -239,6 +245,16 @@ func harmless(path, id string) [][]string {
 		{"schedules", "show", path, evil},
 		{"dead", "ls", path, "--queue", evil},
 		{"queues", "ls", evil},
+		{"devices", "ls", path},
+		{"devices", "show", path, evil},
+		{"devices", "revoke", path, evil},
+		{"devices", "add", path, evil, "--key", evil},
+		{"relay", "missing", path},
+		{"relay", "missing", evil},
+		{"relay", path, "--to", evil, "--server", evil, "--device", evil, "--key", evil, "--queue", evil},
+		{"relay", path, "--to", evil, "--server", evil, "--device", evil, "--key", path, "--queue", evil},
+		{"serve", path, "--relay", "--listen", evil, "--server", evil, "--key", evil},
+		{"serve", path, "--relay", "--listen", evil, "--server", evil, "--key", path},
 	}
 }
 

@@ -133,9 +133,7 @@ func replayVerb(t *tool, cmd *cobra.Command, of func(ctx context.Context, q *que
 		}{args[1], from.UTC(), n}, func(p *printer) { p.printf("%s: %s sent again\n", safe(args[1]), messagesText(n)) }, err)
 	}
 	cmd.Flags().StringVar(&since, "since", "", "sent so long ago or later, as in 2h, or at this time or later")
-	if err := cmd.MarkFlagRequired("since"); err != nil { // there is no such flag
-		panic(err)
-	}
+	require(cmd, "since")
 	completeArgs(cmd, of)
 	return cmd
 }

@@ -47,7 +47,7 @@ func receiver(t *testing.T) string {
 	return s.URL + "/"
 }
 
-// listening is a receiver that runs.
+// listening is a command that runs in this process, such as a receiver.
 type listening struct {
 	url    string
 	lines  *bufio.Scanner
@@ -58,6 +58,19 @@ type listening struct {
 // listen runs the receiver until stop, or what args say.
 func listen(t *testing.T, in string, args ...string) *listening {
 	t.Helper()
+	l := start(t, in, append([]string{"webhooks", "listen", "--addr", "127.0.0.1:0"}, args...)...)
+	first := l.next(t)
+	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(first)
+	if address == "" {
+		t.Fatalf("it writes %q", first)
+	}
+	l.url = "http://" + address + "/"
+	return l
+}
+
+// start runs a command until it ends, or stop.
+func start(t *testing.T, in string, args ...string) *listening {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	r, w, err := os.Pipe() // which holds what is not read yet
 	if err != nil {
@@ -65,16 +78,10 @@ func listen(t *testing.T, in string, args ...string) *listening {
 	}
 	l := &listening{lines: bufio.NewScanner(r), stop: stop, status: make(chan int, 1)}
 	go func() {
-		status := run(ctx, append([]string{"webhooks", "listen", "--addr", "127.0.0.1:0"}, args...), strings.NewReader(in), w, w)
+		status := run(ctx, args, strings.NewReader(in), w, w)
 		_ = w.Close()
 		l.status <- status
 	}()
-	first := l.next(t)
-	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(first)
-	if address == "" {
-		t.Fatalf("it writes %q", first)
-	}
-	l.url = "http://" + address + "/"
 	return l
 }
 

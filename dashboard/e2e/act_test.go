@@ -14,6 +14,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/relay"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/webhook"
 )
@@ -194,6 +195,16 @@ func TestActions(t *testing.T) {
 		{"resume a subscription", operator, "subscription?id=ada-orders", nil, button("Resume"), "ada-orders", "Resume the subscription", "is resumed.", func() {
 			if sub, err := s.topics.Subscription(t.Context(), "ada-orders"); err != nil || sub.State == topic.Paused {
 				t.Errorf("%+v, %v", sub, err)
+			}
+		}},
+		{"accept a device", operator, "devices", nil, button("Accept pump-17"), "device pump-17", "Accept the device", "Accepted: device pump-17", func() {
+			if d, err := relay.GetDevice(t.Context(), s.q, "pump-17"); err != nil || d.Held > 0 {
+				t.Errorf("%+v, %v", d, err)
+			}
+		}},
+		{"revoke a device", admin, "device?name=pump-18", nil, button("Revoke pump-18"), "device pump-18", "Revoke the device", "Revoked: device pump-18.", func() {
+			if d, err := relay.GetDevice(t.Context(), s.q, "pump-18"); err != nil || d.RevokedAt.IsZero() {
+				t.Errorf("%+v, %v", d, err)
 			}
 		}},
 		{"delete one", admin, job("cancelled"), nil, button("Delete"), s.jobs["cancelled"].String(), "Delete the job", "The job was deleted.", func() {

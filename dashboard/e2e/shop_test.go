@@ -16,7 +16,10 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/relay"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/topic/filter"
 	"github.com/errandq/errand/webhook"
@@ -254,6 +257,7 @@ func (s *shop) fill() {
 	most, starts := 5000, 50
 	s.check(s.q.Configure(ctx, errand.Lane{Queue: "mail"}, errand.Settings{MaxJobs: &most, Starts: &starts}))
 	s.send()
+	s.devices()
 
 	for name, state := range map[string]errand.State{
 		"done": errand.Done, "follow": errand.Done, "dead": errand.Dead, "blocked": errand.Blocked, "panicked": errand.Scheduled, "bytes": errand.Dead,
@@ -323,6 +327,23 @@ func (s *shop) send() {
 		}
 		return err == nil && sent == 3 && refused == 3
 	})
+}
+
+// devices adds two devices, of which one is held, and a queue whose jobs go to a server.
+func (s *shop) devices() {
+	s.Helper()
+	ctx := s.Context()
+	for _, name := range []string{"pump-17", "pump-18"} {
+		s.check(relay.PutDevice(ctx, s.q, relay.Device{Name: name, Key: relay.NewSharedKey(), Rights: relay.Rights{SharedKeys: []string{reversed}}}))
+	}
+	topics, err := door.Open[errand.NewJob](s.q)
+	s.check(err)
+	_, err = topics.PutEntries(ctx, []storage.Entry{
+		{Class: "relay-stream", Name: fmt.Sprintf("pump-17/%032x", 1), Doc: append([]byte{1, 1}, make([]byte, 41)...)},
+		{Class: "relay-queue", Name: "up", Doc: []byte(`{"device":"shop-1","server":"jobs.example.org","streams":1}`)},
+		{Class: "relay-out", Name: "up/00", Doc: fmt.Appendf(nil, `{"id":"%032x","n":5,"token":"%032x","held":true,"owner":"%032x"}`, 2, 3, 4)},
+	})
+	s.check(err)
 }
 
 // options returns those of a dashboard for a role.

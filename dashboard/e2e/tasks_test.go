@@ -113,6 +113,12 @@ func TestTasks(t *testing.T) {
 			b.follow("the last delivery", `[...document.querySelectorAll("main a")].find(a => /^[0-9a-f]{8}$/.test(a.textContent.trim()))`)
 			b.says("done", "170", reversed)
 		}},
+		{name: "why does this device send nothing", do: func(b *tab) {
+			b.follow("the devices", link("Devices"))
+			b.says("1 held")
+			b.follow("the button of the device", button("Accept pump-17"))
+			b.says("its card was cloned")
+		}},
 		{name: "redrive these and stop half-way", do: func(b *tab) {
 			b.follow("the button of the cause", `document.querySelector("[aria-label='What kills most'] form.do button")`)
 			b.asks("1,000 jobs")

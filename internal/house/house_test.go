@@ -96,8 +96,8 @@ func TestHouse_directions(t *testing.T) {
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage", "storage/sqlite"},
-		"metrics":                      {module},
-		"dashboard":                    {module, "internal/argfilter", "internal/indent", "internal/perminute", "internal/plot", "internal/seconds", "policy", "topic", "webhook"},
+		"metrics":                      {module, "relay"},
+		"dashboard":                    {module, "internal/argfilter", "internal/indent", "internal/perminute", "internal/plot", "internal/seconds", "policy", "relay", "topic", "webhook"},
 		"internal/perminute":           {},
 		"internal/badnet":              {},
 		"internal/argfilter":           {module},

@@ -15,7 +15,6 @@ import (
 // belie them: the path of a package, an exported name such as Queue.Cancel, or a verb such as
 // "errand doctor". Nothing belies words that are about a case, or about another system.
 var lacks = []struct{ words, belied string }{
-	{"no server", `(^|/)server$|^Server`},
 	{"no other, the next start does", ""},
 	{"no retries", ""},
 	{"no time limit until you set one", ""},
@@ -41,7 +40,7 @@ var lacks = []struct{ words, belied string }{
 	{"no streams", `^Streams?$|^(Queue|Topics)\.\w*Stream`},
 	{"; none | There are no streams", `^Streams?$|^(Queue|Topics)\.\w*Stream`},
 	{"Streams that each consumer reads", `^Streams?$|^(Queue|Topics)\.\w*Stream`},
-	{"Work on [several hosts]", `^Forward|^errand relay`},
+	{"One queue for [several hosts]", `^(Cluster|Join)|^errand (cluster|join)`},
 	{"Drivers of SQLite other than modernc.org/sqlite", `^storage/(mattn|ncruces|glebarez)`},
 }
 

@@ -39,6 +39,9 @@ var added = []struct {
 	{what: "what a commit costs flash", rows: 3},
 	{what: "Origin", names: 1},
 	{what: "Queue.EnqueueManyTx, HandleQueue", names: 2},
+	{what: "errand relay, serve and devices in docs/command.md", rows: 2},
+	{what: "docs/relay.md", pages: 1, rows: 47},
+	{what: "devices in docs/metrics.md", rows: 2},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added; running

@@ -1,0 +1,280 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/relay/internal/ratchet"
+	"github.com/errandq/errand/relay/internal/wire"
+	"github.com/errandq/errand/storage"
+)
+
+// heldThere reports whether the server holds a stream of the device.
+func (h *hub) heldThere(t testing.TB) bool {
+	for _, d := range must(Devices(context.WithoutCancel(t.Context()), h.Queue)) {
+		for _, s := range d.Streams {
+			if s.Held {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A card is cloned, and both copies run. The stream is held and named on both sides, and after Accept the jobs
+// that both have come once, and so do those that each has alone.
+func TestBoth_clone(t *testing.T) {
+	h, private, public := newHub(t)
+	d := h.device(t, private, public)
+	d.add(t, 100, none)
+	stop := d.run(t)
+	until(t, "100 are done", func() bool { return d.count(t, errand.Done) == 100 })
+	stop()
+	d.add(t, 60, none) // both have them
+	d.Close()
+	clone := &device{path: filepath.Join(t.TempDir(), "clone.db"), options: d.options}
+	copyFile(t, d.path, clone.path)
+	d.open(t)
+	clone.open(t)
+	d.add(t, 40, none)
+	clone.add(t, 30, none)
+	d.run(t)
+	until(t, "all of the first are done", func() bool { return d.count(t, errand.Done) == 200 })
+	clone.run(t)
+	until(t, "the clone is held", func() bool { return clone.held(t) })
+	if !h.heldThere(t) {
+		t.Error("the server holds no stream")
+	}
+	if n := len(must(Missing(t.Context(), clone.Queue))); n != 0 {
+		t.Errorf("%d lists of what the server lacks, which lacks nothing", n)
+	}
+	if n := len(h.origins(t)); n != 200 {
+		t.Errorf("%d jobs are there before Accept, want 200", n)
+	}
+	d.add(t, 20, none) // the first one goes on, when it has asked
+	until(t, "all is accepted, and all are done", func() bool {
+		must(Accept(t.Context(), h.Queue, "pi-17"))
+		return d.count(t, errand.Done) == 220 && clone.count(t, errand.Done) == 190
+	})
+	h.wantOnce(t, 250)
+	until(t, "nothing is held", func() bool { return !d.held(t) && !clone.held(t) && !h.heldThere(t) })
+}
+
+// The server is put back to an older copy, while the device does not keep its jobs any more: what is missing is
+// named as a range of requests, and cannot be sent again.
+func TestBoth_missingTombstone(t *testing.T) {
+	h, private, public := newHub(t)
+	d := h.device(t, private, public)
+	d.options.Streams = 1
+	h.close(t)
+	old := filepath.Join(t.TempDir(), "old.db")
+	copyFile(t, h.path, old)
+	h.open(t)
+	d.add(t, 30, none)
+	w := d.worker()
+	f := d.forward(t, w)
+	stop := d.start(t, w)
+	until(t, "30 are done", func() bool { return d.count(t, errand.Done) == 30 })
+	n := f.row0().N
+	if err := f.rows.dropSent(t.Context(), time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	d.add(t, 20, none)
+	until(t, "50 are done", func() bool { return d.count(t, errand.Done) == 50 })
+	stop()
+	h.close(t)
+	copyFile(t, old, h.path)
+	h.open(t)
+	d.add(t, 10, none)
+	d.run(t)
+	until(t, "it is held", func() bool { return d.held(t) })
+	all := must(Missing(t.Context(), d.Queue))
+	if len(all) != 1 {
+		t.Fatalf("%d lists, want 1: %+v", len(all), all)
+	}
+	l := all[0]
+	if len(l.Jobs) != 20 || l.From != 1 || l.To != n-1 || l.Queue != "up" || l.FoundAt.IsZero() {
+		t.Errorf("missing: %d jobs, and the requests %d to %d: want 20, and 1 to %d", len(l.Jobs), l.From, l.To, n-1)
+	}
+	until(t, "all is accepted, and all are done", func() bool {
+		must(Accept(t.Context(), h.Queue, ""))
+		return d.count(t, errand.Done) == 60
+	})
+	h.wantOnce(t, 10)
+	if again := must(Resend(t.Context(), d.Queue)); again != 20 {
+		t.Errorf("%d were sent again, want 20", again)
+	}
+	until(t, "what was sent again is there", func() bool { return len(h.origins(t)) == 30 })
+	if n := len(must(Missing(t.Context(), d.Queue))); n != 0 {
+		t.Errorf("%d lists are left", n)
+	}
+	if again := must(Resend(t.Context(), d.Queue)); again != 0 {
+		t.Errorf("%d were sent again twice", again)
+	}
+}
+
+// row0 returns the row of the first stream, of which nothing is under way.
+func (f *forwarder) row0() outRow {
+	f.streams[0].work <- struct{}{}
+	defer f.streams[0].release()
+	return f.streams[0].row
+}
+
+// The server is put back and jobs were deleted meanwhile: on the device those that it lacks can be named and not sent
+// again, and what the server has deleted and knows it took is not missing.
+func TestBoth_putBackAndPurged(t *testing.T) {
+	h, private, public := newHub(t)
+	d := h.device(t, private, public)
+	d.add(t, 40, none)
+	stop := d.run(t)
+	until(t, "40 are done", func() bool { return d.count(t, errand.Done) == 40 })
+	stop()
+	must(h.Delete(t.Context(), errand.JobFilter{All: true})) // of the server
+	h.close(t)
+	old := filepath.Join(t.TempDir(), "old.db")
+	copyFile(t, h.path, old)
+	h.open(t)
+	d.add(t, 40, none)
+	stop = d.run(t)
+	until(t, "80 are done", func() bool { return d.count(t, errand.Done) == 80 })
+	stop()
+	h.close(t)
+	copyFile(t, old, h.path)
+	h.open(t)
+	d.add(t, 10, none)
+	d.run(t)
+	until(t, "all is accepted, and all are done", func() bool {
+		must(Accept(t.Context(), h.Queue, "pi-17"))
+		return d.count(t, errand.Done) == 90
+	})
+	missing := map[errand.ID]bool{}
+	for _, l := range must(Missing(t.Context(), d.Queue)) {
+		for _, id := range l.Jobs {
+			missing[id] = true
+		}
+	}
+	if len(missing) != 40 {
+		t.Errorf("%d are missing, want 40", len(missing))
+	}
+	if n := must(d.Queue.Delete(t.Context(), errand.JobFilter{States: []errand.State{errand.Done}})); n != 90 {
+		t.Errorf("%d were deleted on the device", n)
+	}
+	if again := must(Resend(t.Context(), d.Queue)); again != 0 {
+		t.Errorf("%d that are deleted were sent again", again)
+	}
+	if n := len(must(Missing(t.Context(), d.Queue))); n != 0 {
+		t.Errorf("%d lists are left", n)
+	}
+}
+
+// One stream of several is held: nothing is sent on any until Accept, also by a process that starts meanwhile.
+func TestForward_oneHeld(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			t.Parallel()
+			server := newFake(t)
+			d := newDevice(t, server)
+			w := d.worker()
+			f := d.forward(t, w)
+			held := f.streams[2]
+			row, err := f.rows.read(t.Context(), "up", held.index)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The server knows another past of the stream.
+			server.streams[row.ID] = ratchet.Server{N: 7, T: ratchet.Token{7}, P: ratchet.Token{6}}
+			d.add(t, 1, func(int) string { return groupOf(f, held.index) })
+			stop := d.start(t, w)
+			until(t, "the stream is held", func() bool { return d.held(t) })
+			if _, reason := f.away.is(); restart {
+				stop()
+			} else {
+				until(t, "the gate says why", func() bool { _, reason = f.away.is(); return strings.HasPrefix(reason, "stream 2 is held") })
+			}
+			var mu sync.Mutex
+			asks, sent := 0, 0
+			server.mu.Lock()
+			server.said = func(h wire.Head, jobs []wire.Job, _ *wire.Answer) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if h.Kind == ratchet.Ask && h.Stream == row.ID {
+					asks++
+				}
+				sent += len(jobs)
+				return false
+			}
+			server.mu.Unlock()
+			d.add(t, 40, func(int) string { return groupOf(f, 0) })
+			want := 41
+			if restart { // by a process that has no job for the stream
+				must(d.CancelAll(t.Context(), errand.JobFilter{Queue: "up", Group: groupOf(f, held.index)}))
+				want = 40
+				d.run(t)
+			}
+			until(t, "it has asked again", func() bool { mu.Lock(); defer mu.Unlock(); return asks >= 3 || sent > 0 })
+			if mu.Lock(); sent != 0 {
+				t.Errorf("%d jobs were sent", sent)
+			}
+			mu.Unlock()
+			server.mu.Lock()
+			server.said = nil
+			server.streams[row.ID] = server.streams[row.ID].Accept(ratchet.Token{8})
+			server.mu.Unlock()
+			until(t, "all are done", func() bool { return d.count(t, errand.Done) == want })
+			server.wantOnce(t, want)
+			until(t, "nothing is held", func() bool { return !d.held(t) })
+		})
+	}
+}
+
+// groupOf returns a group of a stream.
+func groupOf(f *forwarder, stream int) string {
+	for i := 0; ; i++ {
+		g := fmt.Sprint("g", i)
+		if f.streamOf(&errand.Job[errand.RawArgs]{Group: g}) == stream {
+			return g
+		}
+	}
+}
+
+// A stream that is held asks often, and writes nothing when the answer is the same.
+func TestForward_heldWritesNothing(t *testing.T) {
+	server := newFake(t)
+	d := newDevice(t, server)
+	d.options.Streams = 1
+	w := d.worker()
+	f := d.forward(t, w)
+	d.add(t, 20, none)
+	d.start(t, w)
+	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 20 })
+	server.mu.Lock()
+	server.streams[f.row0().ID] = ratchet.Server{N: 1, T: ratchet.Token{7}, P: ratchet.Token{6}} // it was put back
+	server.mu.Unlock()
+	d.add(t, 1, none)
+	until(t, "the stream is held", func() bool { return d.held(t) })
+	entry := func() storage.Entry {
+		e, err := f.rows.Entry(t.Context(), outClass, outName("up", 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	was := entry()
+	for range 5 {
+		if f.probe(t.Context()) == nil {
+			t.Fatal("the stream is not held")
+		}
+	}
+	if is := entry(); is.Revision != was.Revision {
+		t.Error("the row of a stream that is still held was written")
+	}
+	if n := len(must(Missing(t.Context(), d.Queue))); n != 1 {
+		t.Errorf("%d lists of what the server lacks, want 1", n)
+	}
+}
