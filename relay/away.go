@@ -54,15 +54,16 @@ func (g *away) is() (open bool, reason string) {
 	return !g.closed, g.reason
 }
 
-// shut closes the gate, and returns the reason as an error. It asks after a time that doubles with each
-// call, until reached is called; or after wait, if that is not zero.
+// shut closes the gate, and returns the reason as an error. It asks after a time that doubles each time that the
+// gate is closed or has asked in vain, until reached is called; or after wait, if that is not zero. The requests
+// under way fail together: that is one failure.
 func (g *away) shut(reason string, wait time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if wait = min(wait, mostHeeded); wait == 0 {
+	if wait = min(wait, mostHeeded); wait == 0 && !g.closed {
 		wait = g.later()
 	}
-	if until := time.Now().Add(wait); until.After(g.until) || !g.closed {
+	if until := time.Now().Add(wait); wait > 0 && until.After(g.until) || !g.closed {
 		g.until = until
 	}
 	if !g.closed || g.reason != reason {
@@ -109,7 +110,7 @@ func (g *away) try() {
 	switch now := time.Now(); {
 	case err == nil:
 		g.closed, g.reason = false, ""
-	case g.until.Before(now): // nobody has said when
+	case !g.until.After(now): // nobody has said when
 		g.until = now.Add(g.later())
 	}
 	g.tell() // those who still wait call State again

@@ -14,7 +14,7 @@ type crowd struct {
 	mu   sync.Mutex
 	most int
 	busy int
-	// apart is the mean time between the ends of requests while as many were in work as now.
+	// apart is the mean time between the ends of requests while as many were in work as may be.
 	apart time.Duration
 	next  time.Time // of the next place in the line
 }
@@ -52,11 +52,15 @@ func (c *crowd) enter(now time.Time) (leave func(now time.Time), retry int) {
 }
 
 // leave ends a request that took so long. By Little's law requests end at the rate of those in work
-// divided by how long each takes.
+// divided by how long each takes. One that was not in a crowd, such as a slow one alone, says nothing of that. Once
+// nothing is in work, the line is over.
 func (c *crowd) leave(took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	apart := max(took, 0) / time.Duration(c.busy)
-	c.apart = max(leastApart, (smooth*c.apart+apart)/(smooth+1))
-	c.busy--
+	if c.busy == c.most {
+		c.apart = max(leastApart, (smooth*c.apart+max(took, 0)/time.Duration(c.most))/(smooth+1))
+	}
+	if c.busy--; c.busy == 0 {
+		c.next = time.Time{}
+	}
 }

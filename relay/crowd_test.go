@@ -62,3 +62,26 @@ func TestCrowd_most(t *testing.T) {
 		t.Errorf("retry after %d when the line is gone", retry)
 	}
 }
+
+// A slow request alone makes no crowd slower, and when a crowd is gone so is its line.
+func TestCrowd_over(t *testing.T) {
+	c := crowd{most: 2}
+	now := time.Unix(1_800_000_000, 0)
+	for range 100 {
+		slow, _ := c.enter(now)
+		slow(now.Add(time.Minute))
+	}
+	for _, want := range []int{10, 10} { // a thousand places of firstApart
+		first, _ := c.enter(now)
+		second, _ := c.enter(now)
+		last := 0
+		for range 1000 {
+			_, last = c.enter(now)
+		}
+		if last != want {
+			t.Errorf("the last one comes in %d s, want %d", last, want)
+		}
+		first(now.Add(2 * firstApart))
+		second(now.Add(2 * firstApart))
+	}
+}

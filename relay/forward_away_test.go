@@ -55,6 +55,14 @@ func TestAway(t *testing.T) {
 		for range 20 {
 			_ = g.shut("no route", 0)
 		}
+		if left := time.Until(g.until); left > 5*time.Second {
+			t.Errorf("after requests that have failed together it asks in %v", left)
+		}
+		fault = errors.New("no route")
+		for range 20 {
+			_, _, changed = g.State()
+			<-changed
+		}
 		if left := time.Until(g.until); left < 4*time.Minute || left > 6*time.Minute {
 			t.Errorf("after many failures it asks in %v", left)
 		}

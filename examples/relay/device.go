@@ -114,7 +114,7 @@ func drained(ctx context.Context, q *errand.Queue) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := pause(ctx, 250*time.Millisecond); err != nil {
 			return err
 		}
 	}
