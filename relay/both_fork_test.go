@@ -162,7 +162,7 @@ func TestBoth_putBackAndPurged(t *testing.T) {
 	if len(missing) != 40 {
 		t.Errorf("%d are missing, want 40", len(missing))
 	}
-	if n := must(d.Queue.Delete(t.Context(), errand.JobFilter{States: []errand.State{errand.Done}})); n != 90 {
+	if n := must(d.Delete(t.Context(), errand.JobFilter{States: []errand.State{errand.Done}})); n != 90 {
 		t.Errorf("%d were deleted on the device", n)
 	}
 	if again := must(Resend(t.Context(), d.Queue)); again != 0 {

@@ -61,7 +61,7 @@ func (h *hub) close(t testing.TB) {
 	h.mu.Lock()
 	h.handler = nil
 	h.mu.Unlock()
-	if err := h.Queue.Close(); err != nil {
+	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -39,7 +39,7 @@ func (f *forwarder) exchange(ctx context.Context, stream ratchet.ID, r ratchet.R
 	if err != nil {
 		return wire.Answer{}, err
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }()
 	a, err := wire.OpenAnswer(head, answer.StatusCode, answer.Header, answer.Body, from, wire.Limits{})
 	_, _ = io.CopyN(io.Discard, answer.Body, 1<<10) // so that the connection is used again
 	if unsigned, ok := errors.AsType[*wire.UnsignedError](err); ok {

@@ -306,7 +306,7 @@ func (p *parcel) end(err error) {
 func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]) error {
 	infos, err := f.infos(ctx, jobs)
 	if err != nil {
-		f.away.shut("the jobs could not be read: "+err.Error(), 0)
+		_ = f.away.shut("the jobs could not be read: "+err.Error(), 0)
 		return untouched(jobs)
 	}
 	c := &call{errs: errand.BatchError{}, left: len(jobs), done: make(chan struct{})}

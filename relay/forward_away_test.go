@@ -349,7 +349,7 @@ func TestForward_aside(t *testing.T) {
 	for what, between := range map[string]func(w http.ResponseWriter){
 		"413":       func(w http.ResponseWriter) { w.WriteHeader(http.StatusRequestEntityTooLarge) },
 		"no answer": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
-		"a portal":  func(w http.ResponseWriter) { fmt.Fprint(w, "sign in") },
+		"a portal":  func(w http.ResponseWriter) { _, _ = fmt.Fprint(w, "sign in") },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -14,7 +14,7 @@ import (
 
 // fields returns the fields of the FieldErrors in err, in their order.
 func fields(err error) (all []string) {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // errors.As finds one of several
 	case *errand.FieldError:
 		return []string{e.Field}
 	case interface{ Unwrap() []error }:
@@ -151,8 +151,8 @@ func TestForward_keep(t *testing.T) {
 			t.Fatalf("Forward refuses %q", got)
 		}
 		for _, s := range must(d.Settings(t.Context())) {
-			if s.Lane == (errand.Lane{Queue: o.Queue}) && s.Settings.Retention != nil {
-				return fmt.Sprint(*s.Settings.Retention)
+			if s.Lane == (errand.Lane{Queue: o.Queue}) && s.Retention != nil {
+				return fmt.Sprint(*s.Retention)
 			}
 		}
 		return "nothing"

@@ -161,7 +161,7 @@ func newDevice(t testing.TB, f *fake) *device {
 
 func (d *device) open(t testing.TB) {
 	d.Queue = must(errand.Open(t.Context(), d.path, d.opened))
-	t.Cleanup(func() { _ = d.Queue.Close() })
+	t.Cleanup(func() { _ = d.Close() })
 }
 
 // run runs the worker until the test ends, or stop is called.
@@ -399,7 +399,10 @@ func TestForward_later(t *testing.T) {
 // Whatever is between the device and the server, no retry is used up.
 func TestForward_between(t *testing.T) {
 	for what, between := range map[string]func(h wire.Head, w http.ResponseWriter) bool{
-		"a portal": func(_ wire.Head, w http.ResponseWriter) bool { fmt.Fprint(w, "<html>sign in</html>"); return true },
+		"a portal": func(_ wire.Head, w http.ResponseWriter) bool {
+			_, _ = fmt.Fprint(w, "<html>sign in</html>")
+			return true
+		},
 		"a redirect": func(_ wire.Head, w http.ResponseWriter) bool {
 			w.Header().Set("Location", "/x")
 			w.WriteHeader(302)

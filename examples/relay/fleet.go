@@ -98,7 +98,7 @@ func (p plan) run(ctx context.Context, at places, out io.Writer) (*account, erro
 	f.front = "http://" + l.Addr().String()
 	proxy := &http.Server{Handler: f.network.Proxy(f.behind.Load), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = proxy.Serve(l) }() // until Close
-	defer proxy.Close()
+	defer func() { _ = proxy.Close() }()
 	err = f.play(ctx)
 	if err = errors.Join(err, f.end()); err != nil {
 		return nil, err

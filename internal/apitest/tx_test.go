@@ -148,9 +148,10 @@ func TestDoor_Held(t *testing.T) {
 					return nil
 				}
 				again = true
-				if err := c.before(s, job); err != nil {
+				err := c.before(s, job)
+				if err != nil {
 					ended <- err
-					return nil
+					return err
 				}
 				ended <- s.q.Tx(ctx, func(tx *sql.Tx) error {
 					held <- within(job, tx).Held(ctx)
