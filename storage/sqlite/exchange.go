@@ -14,7 +14,7 @@ import (
 
 const (
 	sqlNext    = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
-	sqlPayload = `SELECT headers, args FROM main.errand_payload WHERE job = ?1`
+	sqlPayload = `SELECT headers, args FROM main.errand_payload WHERE job = ?`
 )
 
 // promoteStep is how many scheduled jobs one exchange makes ready.

@@ -87,6 +87,16 @@ func (s *Store) RoomForChanges(most int64) {
 	}
 }
 
+// Facts are what the Store remembers of a lease: plant has it remember that again.
+func (s *Store) Facts(token int64) (plant func()) {
+	f, known := s.self.holds(token)
+	return func() {
+		if known {
+			s.self.hold([]facts{f})
+		}
+	}
+}
+
 // Begun is how many write transactions have begun.
 func (s *Store) Begun() int64 { return s.turn.transactions.Load() }
 

@@ -13,12 +13,16 @@ WHERE id = ? AND state = 2`
 WHERE id = ? AND state = 7`
 	// until always changes, for that is what observers see of a holder's life,
 	// even if the clock stands still.
-	sqlExtend = `UPDATE main.errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
+	sqlExtend      = sqlExtendAny + ` AND cancelling = 0`
+	sqlExtendAsked = sqlExtendAny + ` RETURNING cancelling`
+	sqlExtendAny   = `UPDATE main.errand_job SET until = MAX(?, until + 1) WHERE id = ? AND token = ? AND state = 3`
 
-	sqlReschedule = `UPDATE main.errand_job SET state = ?3, due_at = COALESCE(?4, due_at), delay = ?10,
-attempt = attempt + ?5, retry = retry + ?6, snoozes = snoozes + ?7, crashes = crashes * ?8 + ?9,
+	sqlReschedule = `UPDATE main.errand_job SET state = ?, due_at = COALESCE(?, due_at), delay = ?,
+attempt = attempt + ?, retry = retry + ?, snoozes = snoozes + ?, crashes = crashes * ? + ?,
 instance = 0, until = 0, fate = 0, cancelling = 0
-WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0
+WHERE id = ? AND token = ? AND state = 3 AND cancelling = 0`
+	// For a job of which the instance does not know that, see leased. It takes twice the time.
+	sqlRescheduleUnknown = sqlReschedule + `
 RETURNING lane, attempt, options, args IS NULL, COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
 	sqlRunNow = `UPDATE main.errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
 	// The second parameter is the time of a call, before all others if that is of no matter.
@@ -64,11 +68,11 @@ SELECT ` + coreColumns + `, token, attempt, args, ?, ?, ? FROM main.errand_job W
 SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
 	sqlDropDead = `DELETE FROM main.errand_dead WHERE id = ?1 RETURNING cause`
 
-	sqlInsertPayload = `INSERT INTO main.errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
-	sqlDeletePayload = `DELETE FROM main.errand_payload WHERE job = ?1`
-	sqlDeleteHistory = `DELETE FROM main.errand_history WHERE job = ?1`
-	sqlInsertTag     = `INSERT INTO main.errand_tag (tag, job) VALUES (?1, ?2)`
-	sqlDeleteTags    = `DELETE FROM main.errand_tag WHERE job = ?1 RETURNING tag`
+	sqlInsertPayload = `INSERT INTO main.errand_payload (job, headers, args) VALUES (?, ?, ?)`
+	sqlDeletePayload = `DELETE FROM main.errand_payload WHERE job = ?`
+	sqlDeleteHistory = `DELETE FROM main.errand_history WHERE job = ?`
+	sqlInsertTag     = `INSERT INTO main.errand_tag (tag, job) VALUES (?, ?)`
+	sqlDeleteTags    = `DELETE FROM main.errand_tag WHERE job = ? RETURNING tag`
 )
 
 // plainColumns are all that need be bound for a job that has nothing but args:
@@ -100,15 +104,7 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		}
 		n, err = t.execCount(text, r.Token, d.to.holder, d.to.until, r.ID)
 	case setBack:
-		b, add := t.returned(), &d.effect.Add
-		var due any // as it was
-		if !d.effect.KeepPlace {
-			due = r.DueAt
-		}
-		err = t.row(sqlReschedule, []any{was.ID, was.Token, r.State, due, add.Attempt, add.Retry, add.Snoozes, d.effect.KeepCrashes, add.Crashes, r.Delay},
-			&b.Lane, &b.Attempt, &b.Options, &b.Beside, &b.Size)
-		was.Lane, r.ID, r.Lane, r.Attempt, r.Options, r.Beside, r.Size = b.Lane, was.ID, b.Lane, b.Attempt, b.Options, b.Beside, b.Size
-		n = 1
+		n, err = t.putBack(d)
 	case setRunNow:
 		n, err = t.execCount(sqlRunNow, was.ID, d.at)
 	case setLetIn:
@@ -121,10 +117,12 @@ func (t *tx) write(d *delta) (found bool, err error) {
 	case setWork, setPlace:
 		return true, t.rewrite(d)
 	case setUntil:
-		b := t.returned()
-		err = t.row(sqlExtend, []any{was.ID, was.Token, d.at}, &b.cancelling)
-		d.cancelling = b.cancelling
-		n = 1
+		if n, err = t.execCount(sqlExtend, d.at, was.ID, was.Token); n == 0 && err == nil {
+			b := t.returned()
+			err = t.row(sqlExtendAsked, []any{d.at, was.ID, was.Token}, &b.cancelling)
+			d.cancelling = b.cancelling
+			n = 1
+		}
 	case setHolder:
 		n, err = t.execCount(sqlHandBack, was.ID, was.Token, d.holder, d.fate)
 	case setTaken:
@@ -141,6 +139,28 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		return false, nil
 	}
 	return n > 0, err
+}
+
+// putBack is write for a leased job that waits again.
+func (t *tx) putBack(d *delta) (n int64, err error) {
+	r, was, add := d.row, d.was, &d.effect.Add
+	var due any // as it was
+	if !d.effect.KeepPlace {
+		due = r.DueAt
+	}
+	values := []any{r.State, due, r.Delay, add.Attempt, add.Retry, add.Snoozes, d.effect.KeepCrashes, add.Crashes, was.ID, was.Token}
+	if was.Lane != 0 {
+		n, err = t.execCount(sqlReschedule, values...)
+	} else {
+		b := t.returned()
+		err = t.row(sqlRescheduleUnknown, values, &b.Lane, &b.Attempt, &b.Options, &b.Beside, &b.Size)
+		was.Lane, was.Attempt, was.Options, was.Beside, was.Size = b.Lane, b.Attempt-add.Attempt, b.Options, b.Beside, b.Size
+		n = 1
+	}
+	state := r.State
+	r.facts = *was
+	r.State, r.Attempt = state, was.Attempt+add.Attempt
+	return n, err
 }
 
 // rewrite is write for a job whose place may be another, or its args.

@@ -28,7 +28,7 @@ const (
 	// The driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
 	wideColumns = narrowColumns + `, ` + payloadColumns + `, args IS NULL AS beside, COALESCE(length(args), 0) + COALESCE(length(headers), 0) AS size`
 
-	sqlJob  = `SELECT ` + wideColumns + `, state FROM main.errand_job WHERE id = ?1`
+	sqlJob  = `SELECT ` + wideColumns + `, state FROM main.errand_job WHERE id = ?`
 	sqlDead = `SELECT ` + wideColumns + `, 6 AS state, in_effect FROM main.errand_dead WHERE id = ?1`
 )
 
