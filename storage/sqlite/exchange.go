@@ -85,11 +85,13 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, step int) (out storage
 	}
 	if n := len(x.Finish); n > 0 {
 		out.Finished = make([]storage.ItemResult, n)
-		err = t.regroupOnce(n, func(i int) (err error) {
-			if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err != nil {
-				return err
-			}
-			return t.thenOf(now, x, i, &out)
+		err = t.inRuns(func() error {
+			return t.regroupOnce(n, func(i int) (err error) {
+				if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err != nil {
+					return err
+				}
+				return t.thenOf(now, x, i, &out)
+			})
 		})
 		if err != nil {
 			return out, err
