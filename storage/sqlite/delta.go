@@ -303,24 +303,14 @@ type departure struct {
 // deleted the row.
 func (t *tx) depart(d *delta) (found bool, err error) {
 	f, e := d.was, d.end
-	to, from, n := e.state, f.State, int64(1)
-	switch e.state {
-	case done, cancelled, expired:
-		if f.plain && e.error == "" && e.add.Attempt == 0 {
-			n, err = t.execCount(sqlKeepPlain, to, e.at, e.purgeAt, f.ID, f.Token)
-			break
-		}
-		n, err = t.execCount(sqlKeep, e.add.Attempt, e.keepCrashes, to, e.at, e.purgeAt, nullable(e.error), f.ID, f.Token, from)
-	case dead:
-		n, err = t.execCount(sqlBury, e.add.Attempt, e.keepCrashes, e.add.Crashes, e.add.Snoozes, e.inEffect, e.at, e.reason, e.error, e.cause, f.ID, f.Token, from)
-	default:
+	to, from := e.state, f.State
+	if to == ready {
 		to = 0
 	}
-	if n > 0 && err == nil && from.live() {
-		n, err = t.execCount(sqlDropJob, f.ID, f.Token, from)
-	}
-	if n == 0 || err != nil {
-		return false, err
+	if !t.endInRun(f, e) {
+		if found, err := t.remove(f, e); !found || err != nil {
+			return false, err
+		}
 	}
 	if from == ready {
 		if err := t.calm(f.ID); err != nil {

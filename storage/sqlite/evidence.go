@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	sqlLaneOf     = `SELECT lane FROM main.errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
+	sqlLaneOf     = `SELECT lane FROM main.errand_job WHERE id = ? AND token = ? AND state = 3`
 	sqlSuccess    = `SELECT n FROM main.errand_number WHERE id = ?1`
 	sqlSetSuccess = `UPDATE main.errand_number SET n = MAX(n, ?) WHERE id = ?`
 	// A job that was asked to stop is gone.
 	sqlSetError = `INSERT INTO main.errand_error (job, token, error) SELECT id, token, ?3 FROM main.errand_job WHERE id = ?1 AND token = ?2
 ON CONFLICT DO UPDATE SET token = excluded.token, error = excluded.error`
-	sqlDeleteError = `DELETE FROM main.errand_error WHERE job = ?1`
+	sqlDeleteError = `DELETE FROM main.errand_error WHERE job = ?`
 )
 
 // successNumber is the number of a lane under which its last success is noted.

@@ -14,7 +14,7 @@ import (
 
 const (
 	sqlNext    = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
-	sqlPayload = `SELECT headers, args FROM main.errand_payload WHERE job = ?1`
+	sqlPayload = `SELECT headers, args FROM main.errand_payload WHERE job = ?`
 )
 
 // promoteStep is how many scheduled jobs one exchange makes ready.
@@ -85,11 +85,13 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, step int) (out storage
 	}
 	if n := len(x.Finish); n > 0 {
 		out.Finished = make([]storage.ItemResult, n)
-		err = t.regroupOnce(n, func(i int) (err error) {
-			if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err != nil {
-				return err
-			}
-			return t.thenOf(now, x, i, &out)
+		err = t.inRuns(func() error {
+			return t.regroupOnce(n, func(i int) (err error) {
+				if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err != nil {
+					return err
+				}
+				return t.thenOf(now, x, i, &out)
+			})
 		})
 		if err != nil {
 			return out, err

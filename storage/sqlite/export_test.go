@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -85,6 +86,55 @@ func (s *Store) RoomForChanges(most int64) {
 		}
 		return nil
 	}
+}
+
+// Facts are what the Store remembers of a lease: plant has it remember that again.
+func (s *Store) Facts(token int64) (plant func()) {
+	f, known := s.self.holds(token)
+	return func() {
+		if known {
+			s.self.hold([]facts{f})
+		}
+	}
+}
+
+// RowByRow has the writer write no runs.
+func (s *Store) RowByRow() { s.queue.writer.stmts.runs.off = true }
+
+// RunsOf reports whether statements of runs are prepared, and whether those are that lease or end
+// one job.
+func (s *Store) RunsOf() (prepared [2]bool) {
+	_ = s.queue.writer.alone(func() error {
+		texts := s.queue.writer.stmts.texts
+		prepared[0] = texts[sqlLeaseRun] != nil && texts[sqlKeepRun] != nil && texts[sqlDropRun] != nil
+		prepared[1] = texts[sqlLease] != nil || texts[sqlKeepPlain] != nil || texts[sqlDropJob] != nil
+		return nil
+	})
+	return prepared
+}
+
+// Unprepare has the writer prepare its statements again.
+func (s *Store) Unprepare() {
+	_ = s.queue.writer.alone(func() error {
+		texts := s.queue.writer.stmts.texts
+		for _, st := range texts {
+			_ = st.Close()
+		}
+		clear(texts)
+		return nil
+	})
+}
+
+// MostPages has the file grow by so many pages at most.
+func (s *Store) MostPages(more int) {
+	_ = s.queue.writer.alone(func() error {
+		var n int
+		stmts := s.queue.writer.stmts
+		if err := stmts.row("PRAGMA page_count", nil, &n); err != nil {
+			return err
+		}
+		return stmts.plain(fmt.Sprintf("PRAGMA max_page_count = %d", n+more))
+	})
 }
 
 // Begun is how many write transactions have begun.

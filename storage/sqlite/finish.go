@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	sqlIsCancelling = `SELECT cancelling FROM main.errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
+	sqlIsCancelling = `SELECT cancelling FROM main.errand_job WHERE id = ? AND token = ? AND state = 3`
 	sqlAddHistory   = `INSERT INTO main.errand_history (job, n, attempt, at, phase, error, stack, duration, instance, retry_after)
-SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM main.errand_history WHERE job = ?1`
+SELECT ?, COALESCE(MAX(n), 0) + 1, ?, ?, ?, ?, ?, ?, ?, ? FROM main.errand_history WHERE job = ?`
 	// The offset is storage.HistoryLimit. There may be gaps, see sqlTrimEdits.
 	sqlTrimHistory = `DELETE FROM main.errand_history WHERE job = ?1
 AND n <= (SELECT n FROM main.errand_history WHERE job = ?1 ORDER BY n DESC LIMIT 1 OFFSET 20)`
@@ -38,7 +38,11 @@ func (t *tx) finish(now time.Time, f *storage.Finish, keep *storage.Retention) (
 func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep *storage.Retention) (storage.ItemResult, error) {
 	at := micros(now)
 	var r jobRow
-	d := delta{change: setBack, was: &facts{ID: f.Key, Token: f.Token, State: running}, row: &r, effect: e, stays: f.Stays, tell: ownWorkers}
+	was, known := t.leased(f.Lease)
+	if !known {
+		was = facts{ID: f.Key, Token: f.Token, State: running}
+	}
+	d := delta{change: setBack, was: &was, row: &r, effect: e, stays: f.Stays, tell: ownWorkers}
 	if r.State, r.DueAt = ready, at; !f.DueAt.IsZero() {
 		r.DueAt, d.effect.KeepPlace = rules.Due(f.DueAt), false
 		if f.DueAt.After(now) {
@@ -96,10 +100,17 @@ func (t *tx) bury(now time.Time, f *storage.Finish, to storage.Effect) (r storag
 	return t.leaveLeased(at, f, &e)
 }
 
+// leased returns what this instance knows of a lease of its own. The statement that uses it is
+// fenced by the token: the lease may be lost.
+func (t *tx) leased(l storage.Lease) (f facts, known bool) {
+	f, known = t.store.self.holds(l.Token)
+	return f, known && f.ID == l.Key
+}
+
 // leaveLeased is leave for a job that is leased, if it is still that.
 func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.ItemResult, error) {
-	gone, known := t.store.self.holds(f.Token)
-	if !known || gone.ID != f.Key {
+	gone, known := t.leased(f.Lease)
+	if !known {
 		var r jobRow
 		err := t.row(sqlJob, []any{f.Key}, r.dest(&r.State)...)
 		if errors.Is(err, sql.ErrNoRows) || err == nil && (r.Token != f.Token || r.State != running) {
@@ -110,6 +121,7 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 		}
 		gone = r.facts
 	}
+	gone.plain = gone.plain && f.Then == nil // what follows is enqueued once the job is gone
 	t.store.marks.brings(gone.Lane, int64(f.Bytes()))
 	if err := t.blame(&gone, f.Cause, e); err != nil {
 		return 0, err
@@ -174,7 +186,7 @@ func (t *tx) addHistory(at int64, f *storage.Finish, lane int64, attempt int) er
 	if instance == "" {
 		instance = t.store.self.title()
 	}
-	_, err := t.exec(sqlAddHistory, f.Key, attempt, at, h.Phase, h.Error, h.Stack, h.Duration.Microseconds(), instance, h.RetryAfter)
+	_, err := t.exec(sqlAddHistory, f.Key, attempt, at, h.Phase, h.Error, h.Stack, h.Duration.Microseconds(), instance, h.RetryAfter, f.Key)
 	if err != nil || attempt <= storage.HistoryLimit-storage.EditLimit { // so few failures, and as many edits as there can be
 		return err
 	}

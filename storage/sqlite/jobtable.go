@@ -1,9 +1,13 @@
 package sqlite
 
 import (
+	"cmp"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
+
+	"github.com/errandq/errand/storage"
 )
 
 const (
@@ -13,12 +17,16 @@ WHERE id = ? AND state = 2`
 WHERE id = ? AND state = 7`
 	// until always changes, for that is what observers see of a holder's life,
 	// even if the clock stands still.
-	sqlExtend = `UPDATE main.errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
+	sqlExtend      = sqlExtendAny + ` AND cancelling = 0`
+	sqlExtendAsked = sqlExtendAny + ` RETURNING cancelling`
+	sqlExtendAny   = `UPDATE main.errand_job SET until = MAX(?, until + 1) WHERE id = ? AND token = ? AND state = 3`
 
-	sqlReschedule = `UPDATE main.errand_job SET state = ?3, due_at = COALESCE(?4, due_at), delay = ?10,
-attempt = attempt + ?5, retry = retry + ?6, snoozes = snoozes + ?7, crashes = crashes * ?8 + ?9,
+	sqlReschedule = `UPDATE main.errand_job SET state = ?, due_at = COALESCE(?, due_at), delay = ?,
+attempt = attempt + ?, retry = retry + ?, snoozes = snoozes + ?, crashes = crashes * ? + ?,
 instance = 0, until = 0, fate = 0, cancelling = 0
-WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0
+WHERE id = ? AND token = ? AND state = 3 AND cancelling = 0`
+	// For a job of which the instance does not know that, see leased. It takes twice the time.
+	sqlRescheduleUnknown = sqlReschedule + `
 RETURNING lane, attempt, options, args IS NULL, COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
 	sqlRunNow = `UPDATE main.errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
 	// The second parameter is the time of a call, before all others if that is of no matter.
@@ -58,17 +66,27 @@ RETURNING CASE WHEN options & 1 THEN -id ELSE lane END`
 	sqlKeep    = `INSERT INTO main.errand_finished (` + carriedColumns + `, attempt, snoozes, crashes, state, ended_at, purge_at, error)
 SELECT ` + carriedColumns + `, attempt + ?, snoozes, crashes * ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
 	// For a job that has nothing but args; the rest would cost 0.6 us more.
-	sqlKeepPlain = `INSERT INTO main.errand_finished (` + coreColumns + `, token, attempt, args, state, ended_at, purge_at)
-SELECT ` + coreColumns + `, token, attempt, args, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = 3`
+	sqlKeepPlain = `INSERT ` + keepPlain + ` WHERE id = ? AND token = ? AND state = 3`
+	keepPlain    = `INTO main.errand_finished (` + coreColumns + `, token, attempt, args, state, ended_at, purge_at)
+SELECT ` + coreColumns + `, token, attempt, args, ?, ?, ? FROM main.errand_job`
+
+	// Of a run, see runs. Without OR ROLLBACK, which is for what writes the whole batch again,
+	// SQLite would keep a copy of each page until the end of the statement.
+	sqlLeaseRun = `UPDATE OR ROLLBACK main.errand_job NOT INDEXED SET state = 3, token = id + ?, instance = ?, until = ?, attempt = attempt + 1
+WHERE id BETWEEN ? AND ? AND state = 2`
+	sqlKeepRun = `INSERT OR ROLLBACK ` + keepPlain + ` NOT INDEXED` + ofRun
+	sqlDropRun = `DELETE FROM main.errand_job NOT INDEXED` + ofRun
+	ofRun      = ` WHERE id BETWEEN ? AND ? AND token = id + ? AND state = 3`
+
 	sqlBury = `INSERT INTO main.errand_dead (` + carriedColumns + `, attempt, crashes, snoozes, in_effect, ended_at, reason, error, cause)
 SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
 	sqlDropDead = `DELETE FROM main.errand_dead WHERE id = ?1 RETURNING cause`
 
-	sqlInsertPayload = `INSERT INTO main.errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
-	sqlDeletePayload = `DELETE FROM main.errand_payload WHERE job = ?1`
-	sqlDeleteHistory = `DELETE FROM main.errand_history WHERE job = ?1`
-	sqlInsertTag     = `INSERT INTO main.errand_tag (tag, job) VALUES (?1, ?2)`
-	sqlDeleteTags    = `DELETE FROM main.errand_tag WHERE job = ?1 RETURNING tag`
+	sqlInsertPayload = `INSERT INTO main.errand_payload (job, headers, args) VALUES (?, ?, ?)`
+	sqlDeletePayload = `DELETE FROM main.errand_payload WHERE job = ?`
+	sqlDeleteHistory = `DELETE FROM main.errand_history WHERE job = ?`
+	sqlInsertTag     = `INSERT INTO main.errand_tag (tag, job) VALUES (?, ?)`
+	sqlDeleteTags    = `DELETE FROM main.errand_tag WHERE job = ? RETURNING tag`
 )
 
 // plainColumns are all that need be bound for a job that has nothing but args:
@@ -94,21 +112,16 @@ func (t *tx) write(d *delta) (found bool, err error) {
 	case setRow:
 		return true, t.insert(r)
 	case setLease:
+		if t.leaseInRun(d) {
+			return true, nil
+		}
 		text := sqlLease
 		if was.State == blocked {
 			text = sqlLeaseBlocked
 		}
 		n, err = t.execCount(text, r.Token, d.to.holder, d.to.until, r.ID)
 	case setBack:
-		b, add := t.returned(), &d.effect.Add
-		var due any // as it was
-		if !d.effect.KeepPlace {
-			due = r.DueAt
-		}
-		err = t.row(sqlReschedule, []any{was.ID, was.Token, r.State, due, add.Attempt, add.Retry, add.Snoozes, d.effect.KeepCrashes, add.Crashes, r.Delay},
-			&b.Lane, &b.Attempt, &b.Options, &b.Beside, &b.Size)
-		was.Lane, r.ID, r.Lane, r.Attempt, r.Options, r.Beside, r.Size = b.Lane, was.ID, b.Lane, b.Attempt, b.Options, b.Beside, b.Size
-		n = 1
+		n, err = t.putBack(d)
 	case setRunNow:
 		n, err = t.execCount(sqlRunNow, was.ID, d.at)
 	case setLetIn:
@@ -121,10 +134,12 @@ func (t *tx) write(d *delta) (found bool, err error) {
 	case setWork, setPlace:
 		return true, t.rewrite(d)
 	case setUntil:
-		b := t.returned()
-		err = t.row(sqlExtend, []any{was.ID, was.Token, d.at}, &b.cancelling)
-		d.cancelling = b.cancelling
-		n = 1
+		if n, err = t.execCount(sqlExtend, d.at, was.ID, was.Token); n == 0 && err == nil {
+			b := t.returned()
+			err = t.row(sqlExtendAsked, []any{d.at, was.ID, was.Token}, &b.cancelling)
+			d.cancelling = b.cancelling
+			n = 1
+		}
 	case setHolder:
 		n, err = t.execCount(sqlHandBack, was.ID, was.Token, d.holder, d.fate)
 	case setTaken:
@@ -141,6 +156,48 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		return false, nil
 	}
 	return n > 0, err
+}
+
+// putBack is write for a leased job that waits again.
+func (t *tx) putBack(d *delta) (n int64, err error) {
+	r, was, add := d.row, d.was, &d.effect.Add
+	var due any // as it was
+	if !d.effect.KeepPlace {
+		due = r.DueAt
+	}
+	values := []any{r.State, due, r.Delay, add.Attempt, add.Retry, add.Snoozes, d.effect.KeepCrashes, add.Crashes, was.ID, was.Token}
+	if was.Lane != 0 {
+		n, err = t.execCount(sqlReschedule, values...)
+	} else {
+		b := t.returned()
+		err = t.row(sqlRescheduleUnknown, values, &b.Lane, &b.Attempt, &b.Options, &b.Beside, &b.Size)
+		was.Lane, was.Attempt, was.Options, was.Beside, was.Size = b.Lane, b.Attempt-add.Attempt, b.Options, b.Beside, b.Size
+		n = 1
+	}
+	state := r.State
+	r.facts = *was
+	r.State, r.Attempt = state, was.Attempt+add.Attempt
+	return n, err
+}
+
+// remove is write for a job that leaves its table: it has the job enter the one to which it goes, if
+// any, before.
+func (t *tx) remove(f *facts, e *departure) (found bool, err error) {
+	n := int64(1)
+	switch e.state {
+	case done, cancelled, expired:
+		if f.plain && e.error == "" && e.add.Attempt == 0 {
+			n, err = t.execCount(sqlKeepPlain, e.state, e.at, e.purgeAt, f.ID, f.Token)
+			break
+		}
+		n, err = t.execCount(sqlKeep, e.add.Attempt, e.keepCrashes, e.state, e.at, e.purgeAt, nullable(e.error), f.ID, f.Token, f.State)
+	case dead:
+		n, err = t.execCount(sqlBury, e.add.Attempt, e.keepCrashes, e.add.Crashes, e.add.Snoozes, e.inEffect, e.at, e.reason, e.error, e.cause, f.ID, f.Token, f.State)
+	}
+	if n > 0 && err == nil && f.State.live() {
+		n, err = t.execCount(sqlDropJob, f.ID, f.Token, f.State)
+	}
+	return n > 0 && err == nil, err
 }
 
 // rewrite is write for a job whose place may be another, or its args.
@@ -270,4 +327,154 @@ func (t *tx) execCount(text string, args ...any) (int64, error) {
 		return 0, err
 	}
 	return res.RowsAffected()
+}
+
+// runs are the leases and the ends of plain jobs that a call of the writer has made and not
+// written yet. Jobs with neighbouring keys and tokens are a run, which one statement writes: most
+// jobs are leased in the order of their keys. If a run is not as it was taken to be, the
+// transaction is rolled back, and the batch is written again without runs.
+type runs struct {
+	off    bool // the batch is written again
+	broken bool // a run was not as it was taken to be
+	open   bool // changes are collected, see inRuns
+	leases []inRun
+	ends   []inRun
+	to     *grant // of all leases
+	ended  int64  // when those of ends have
+}
+
+// inRun is a job of a run.
+type inRun struct {
+	key, token int64
+	purgeAt    int64 // 0 if the job is not kept, or does not end
+	size       int64 // of an end: of args and headers
+}
+
+// firstLeaf is how many bytes the rows have that are deleted last, those with the lowest keys.
+// They are more than a third of a page, below which SQLite would move rows from the next pages
+// into the first one of the table again and again, and write all of these: with rows of 170 bytes
+// it wrote twice as many pages. Each row has rowBytes beside its args.
+const (
+	firstLeaf = 2400
+	rowBytes  = 60
+)
+
+// errRun says that jobs of a run have changed.
+var errRun = errors.New("errand: jobs that were leased or ended together are not as they were")
+
+// orRowByRow runs a transaction, and runs it again without runs if one of them is broken.
+func (rs *runs) orRowByRow(transact func() (culprit int, err error)) (culprit int, err error) {
+	rs.broken = false
+	if culprit, err = transact(); err != nil && rs.broken {
+		was := rs.off
+		rs.off = true
+		culprit, err = transact()
+		rs.off = was
+	}
+	return culprit, err
+}
+
+// inRuns calls f, and then writes the runs of what f has changed. Until then no statement must
+// depend on the rows of plain jobs that f leases or ends. There are no runs but in transactions of
+// the writer, as OR ROLLBACK ends those of others; nor on a disk that is nearly full: jobs that are
+// kept together take their new room before they give the old one back. f must not call inRuns.
+func (t *tx) inRuns(f func() error) error {
+	if !t.inTx || t.stmts.runs.off || t.store.marks.low.Load() {
+		return f()
+	}
+	rs := &t.stmts.runs
+	rs.open, rs.ends, rs.leases = true, rs.ends[:0], rs.leases[:0]
+	err := f()
+	rs.open = false
+	slices.SortFunc(rs.leases, byKey)
+	slices.SortFunc(rs.ends, byKey)
+	if err == nil {
+		err = eachRun(rs.leases, t.leaseRun)
+	}
+	if err == nil {
+		err = eachRun(rs.ends, t.keepRun)
+	}
+	if err == nil {
+		err = eachRun(firstLast(rs.ends), t.dropRun)
+	}
+	return err
+}
+
+// eachRun calls write with each run of jobs.
+func eachRun(jobs []inRun, write func(run []inRun) error) error {
+	for len(jobs) > 0 {
+		n := 1
+		for n < len(jobs) && jobs[n].key == jobs[n-1].key+1 && jobs[n].token == jobs[n-1].token+1 && jobs[n].purgeAt == jobs[0].purgeAt {
+			n++
+		}
+		if err := write(jobs[:n]); err != nil {
+			return err
+		}
+		jobs = jobs[n:]
+	}
+	return nil
+}
+
+// firstLast moves the first of jobs to the end, see firstLeaf.
+func firstLast(jobs []inRun) []inRun {
+	n, bytes := 0, int64(0)
+	for ; n < len(jobs) && bytes < firstLeaf; n++ {
+		bytes += rowBytes + jobs[n].size
+	}
+	slices.Reverse(jobs[:n])
+	slices.Reverse(jobs[n:])
+	slices.Reverse(jobs)
+	return jobs
+}
+
+func byKey(a, b inRun) int { return cmp.Compare(a.key, b.key) }
+
+// leaseInRun reports whether a lease goes with a run. A job that may be urgent does not.
+func (t *tx) leaseInRun(d *delta) bool {
+	if !d.was.plain || d.was.State != ready || d.outOfTurn || t.stmts == nil || !t.stmts.runs.open || t.mayHurry() {
+		return false
+	}
+	rs := &t.stmts.runs
+	rs.leases, rs.to = append(rs.leases, inRun{key: d.row.ID, token: d.row.Token}), d.to
+	return true
+}
+
+// endInRun reports whether the end of a job goes with a run.
+func (t *tx) endInRun(f *facts, e *departure) bool {
+	if !f.plain || e.state != done && e.unkept != done || e.error != "" || e.add != (storage.Counters{}) || t.stmts == nil || !t.stmts.runs.open {
+		return false
+	}
+	rs, end := &t.stmts.runs, inRun{key: f.ID, token: f.Token, size: f.Size}
+	if e.state == done {
+		end.purgeAt = e.purgeAt
+	}
+	rs.ends, rs.ended = append(rs.ends, end), e.at
+	return true
+}
+
+func (t *tx) leaseRun(run []inRun) error {
+	to := t.stmts.runs.to
+	return t.execRun(run, sqlLeaseRun, run[0].token-run[0].key, to.holder, to.until, run[0].key, run[len(run)-1].key)
+}
+
+func (t *tx) keepRun(run []inRun) error {
+	if run[0].purgeAt == 0 {
+		return nil
+	}
+	return t.execRun(run, sqlKeepRun, done, t.stmts.runs.ended, run[0].purgeAt, run[0].key, run[len(run)-1].key, run[0].token-run[0].key)
+}
+
+func (t *tx) dropRun(run []inRun) error {
+	return t.execRun(run, sqlDropRun, run[0].key, run[len(run)-1].key, run[0].token-run[0].key)
+}
+
+// execRun runs a statement that changes a row of each job of a run.
+func (t *tx) execRun(run []inRun, text string, args ...any) error {
+	changed, err := t.execCount(text, args...)
+	if err == nil && changed != int64(len(run)) {
+		err = errRun
+	}
+	t.stmts.wrote += len(run) - 1
+	t.stmts.runs.broken = err != nil
+	return err
 }

@@ -16,14 +16,14 @@ import (
 
 const (
 	sqlAddOption = `INSERT INTO main.errand_option (job, since, start_by, start_within, deadline, finish_within, epoch, flags, group_key, role)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	sqlEndOption = `UPDATE main.errand_option SET since = 0, start_by = 0, deadline = 0, epoch = 0
-WHERE job = ?1 AND (start_by <> 0 OR deadline <> 0 OR epoch <> 0)`
-	sqlDropOption = `DELETE FROM main.errand_option WHERE job = ?1`
+WHERE job = ? AND (start_by <> 0 OR deadline <> 0 OR epoch <> 0)`
+	sqlDropOption = `DELETE FROM main.errand_option WHERE job = ?`
 
 	optionValues = `since, start_by, start_within, deadline, finish_within, epoch, flags, COALESCE(group_key, '') AS group_key, role,
 COALESCE((SELECT base FROM main.errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
-	sqlOption    = `SELECT ` + optionValues + ` FROM main.errand_option o WHERE job = ?1`
+	sqlOption    = `SELECT ` + optionValues + ` FROM main.errand_option o WHERE job = ?`
 	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN main.errand_option o ON o.job = k.value`
 
 	// What attempts have kept: see errand_kept.

@@ -15,7 +15,7 @@ import (
 // The columns that a job takes along from table to table. A new one that is a
 // number, and zero for most jobs, goes to optionColumns and to numbers. Columns are
 // named, bound or read one by one in dest, numbers, sqlHeads, headColumns and set here,
-// in sqlKeepPlain and insert of jobtable.go, and in sqlPurgeFinished of dead.go.
+// in keepPlain and insert of jobtable.go, and in sqlPurgeFinished of dead.go.
 const (
 	coreColumns    = `id, lane, priority, due_at, salt, created_at`
 	keyColumns     = `token, attempt, unique_key`
@@ -28,7 +28,7 @@ const (
 	// The driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
 	wideColumns = narrowColumns + `, ` + payloadColumns + `, args IS NULL AS beside, COALESCE(length(args), 0) + COALESCE(length(headers), 0) AS size`
 
-	sqlJob  = `SELECT ` + wideColumns + `, state FROM main.errand_job WHERE id = ?1`
+	sqlJob  = `SELECT ` + wideColumns + `, state FROM main.errand_job WHERE id = ?`
 	sqlDead = `SELECT ` + wideColumns + `, 6 AS state, in_effect FROM main.errand_dead WHERE id = ?1`
 )
 
@@ -63,7 +63,7 @@ type facts struct {
 	Options   int64
 	Beside    bool  // args and headers are in errand_payload
 	Size      int64 // of args and headers; 0 if they are beside and were not read
-	plain     bool  // the job is leased, and is known to have nothing but args
+	plain     bool  // the job has nothing but args, and FinishTx has not ended it as far as is known
 }
 
 // jobRow is a job of any table, as sqlx and the prepared statements read it.

@@ -44,6 +44,7 @@ type statements struct {
 	leased []facts // of the jobs that the transaction has leased
 	back   back
 	merged []jobRow
+	runs   runs
 }
 
 func newStatements(conn *sql.Conn) *statements {
@@ -169,7 +170,7 @@ func (s *statements) exec(text string, args ...any) (res sql.Result, err error) 
 // changes reports whether a text is an INSERT, an UPDATE or a DELETE. A job that is done and
 // not kept leaves nothing behind that has a time: that alone does not change anything.
 func changes(text string) bool {
-	return (text[0] == 'I' || text[0] == 'U' || text[0] == 'D') && text != sqlDropJob
+	return (text[0] == 'I' || text[0] == 'U' || text[0] == 'D') && text != sqlDropJob && text != sqlDropRun
 }
 
 // plain runs SQL that is not to be kept prepared, as of a PRAGMA that acts when

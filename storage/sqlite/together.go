@@ -100,19 +100,25 @@ func (g *granting) full() bool { return g.bytes >= storage.LeaseBytes }
 // is what each want has room for.
 func (g *granting) leaseAll(x *storage.Exchange, rows []jobRow, left []int, k *tokens) error {
 	g.out = make([]storage.Leased, 0, len(rows))
-	for i := range rows {
-		r := &rows[i]
-		err := g.lease(r)
-		if err == nil && r.leads > 0 {
-			err = g.bring(x, r, &left[r.leads-1], k)
+	err := g.inRuns(func() error {
+		for i := range rows {
+			r := &rows[i]
+			err := g.lease(r)
+			if err == nil && r.leads > 0 {
+				err = g.bring(x, r, &left[r.leads-1], k)
+			}
+			if err != nil {
+				return err
+			}
+			if g.full() && i+1 < len(rows) {
+				g.stmts.lineups.forget() // of which the rest was taken
+				break
+			}
 		}
-		if err != nil {
-			return err
-		}
-		if g.full() && i+1 < len(rows) {
-			g.stmts.lineups.forget() // of which the rest was taken
-			break
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return k.pay(g.out)
 }

@@ -420,7 +420,9 @@ func (w *writer) serve(ctx context.Context, batch []*request) {
 func (w *writer) commit(ctx context.Context, batch []*request) {
 	tried := tries{}
 	for len(batch) > 0 {
-		culprit, err := w.floor.samples.without(func() (int, error) { return w.transact(ctx, &batch) })
+		culprit, err := w.stmts.runs.orRowByRow(func() (int, error) {
+			return w.floor.samples.without(func() (int, error) { return w.transact(ctx, &batch) })
+		})
 		if culprit < 0 && errors.Is(err, storage.ErrFull) {
 			var rest []*request
 			batch, rest = w.retryWithoutRoom(batch, err, &tried)
