@@ -19,11 +19,14 @@ const (
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
 	sqlEndOption = `UPDATE main.errand_option SET since = 0, start_by = 0, deadline = 0, epoch = 0
 WHERE job = ?1 AND (start_by <> 0 OR deadline <> 0 OR epoch <> 0)`
-	sqlDropOption = `DELETE FROM main.errand_option WHERE job = ?1`
+	sqlDropOption = `DELETE FROM main.errand_option WHERE job = ?`
 
 	optionValues = `since, start_by, start_within, deadline, finish_within, epoch, flags, COALESCE(group_key, '') AS group_key, role,
 COALESCE((SELECT base FROM main.errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
-	sqlOption    = `SELECT ` + optionValues + ` FROM main.errand_option o WHERE job = ?1`
+	sqlOption = `SELECT ` + optionValues + ` FROM main.errand_option o WHERE job = ?1`
+	// Most have a group and no window: to read the rest takes as long again.
+	sqlShortOption = `SELECT COALESCE(group_key, ''), role, (since | start_by | start_within | deadline | finish_within | epoch | flags) <> 0
+FROM main.errand_option WHERE job = ?`
 	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN main.errand_option o ON o.job = k.value`
 
 	// What attempts have kept: see errand_kept.
@@ -157,7 +160,7 @@ func (t *tx) endOption(f *facts, to stateCode) error {
 	if err := t.endOrigin(f, to); err != nil {
 		return err
 	}
-	if f.Options&hasOption == 0 || to == 0 {
+	if f.Options&hasOption == 0 || to == 0 || f.State == running && f.option != nil && !f.option.windowed() {
 		return nil
 	}
 	_, err := t.exec(sqlEndOption, f.ID)
@@ -190,7 +193,11 @@ func (t *tx) dropOption(f *facts) error {
 // option returns the row of a job, whose Options say that there is one.
 func (t *tx) option(id int64) (*option, error) {
 	o := &option{Job: id}
-	err := t.row(sqlOption, []any{id}, o.dest()...)
+	var more bool
+	err := t.row(sqlShortOption, []any{id}, &o.GroupKey, &o.Role, &more)
+	if err == nil && more {
+		err = t.row(sqlOption, []any{id}, o.dest()...)
+	}
 	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
 		err = nil
 	}
