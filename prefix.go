@@ -31,15 +31,29 @@ func isPrefix(name string) bool {
 	return ok
 }
 
-// settingsOf returns what returns the settings of queues, and remembers them.
+// settingsOf returns what returns the settings of queues that the options do not list by name.
+// It remembers those of a prefix once for all of its queues, unless a limit in them is of each
+// queue: there may be very many queues.
 func (q *Queue) settingsOf() func(string) engine.QueueSettings {
-	var known sync.Map
+	type of struct{ prefix, queue string }
+	var mu sync.Mutex
+	known := map[of]engine.QueueSettings{}
+	prefixes := slices.DeleteFunc(slices.Collect(maps.Keys(q.opts.Queues)), func(name string) bool { return !isPrefix(name) })
 	return func(name string) engine.QueueSettings {
-		s, ok := known.Load(name)
-		if !ok {
-			s, _ = known.LoadOrStore(name, q.settings(name))
+		prefix := engine.Listed(prefixes, name)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, key := range [...]of{{prefix: prefix}, {prefix, name}} {
+			if s, ok := known[key]; ok {
+				return s
+			}
 		}
-		return s.(engine.QueueSettings)
+		s, key := q.settings(name), of{prefix: prefix}
+		if s.Budget != nil || s.Throttle != nil || s.Groups != nil {
+			key.queue = name
+		}
+		known[key] = s
+		return s
 	}
 }
 

@@ -199,7 +199,6 @@ func (q *Queue) Totals(ctx context.Context) ([]LaneTotals, error) {
 	if err != nil {
 		return nil, err
 	}
-	meters := q.lanes.Meters()
 	out := make([]LaneTotals, len(all))
 	for i := range all {
 		s := &all[i]
@@ -208,7 +207,7 @@ func (q *Queue) Totals(ctx context.Context) ([]LaneTotals, error) {
 			Done: s.Total.Done, Cancelled: s.Total.Cancelled, Expired: s.Total.Expired, Dead: s.Total.Dead, Failed: s.Total.Failed,
 			Evicted: s.Evicted, DeadEvicted: s.EvictedDead, Since: q.opened, Stats: stats[i],
 		}
-		m := meters[s.Lane]
+		m := q.lanes.Meter(s.Lane)
 		for outcome, n := range m.Attempts {
 			out[i].count(verdictEvents[outcome], n)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,7 +25,8 @@ import (
 // test. Stop workers before the test ends.
 //
 // o is as for [errand.Open], with these exceptions. The durability is always Relaxed, as
-// nobody cuts the power of a test. A nil Logger logs warnings and errors to the output of the
+// nobody cuts the power of a test, and there is no ballast unless SQLite.Ballast sets one, as
+// nobody fills its disk. A nil Logger logs warnings and errors to the output of the
 // test. Clock is asked for the time to which [Drain] adds what it has moved on. Nil and the
 // zero value mean defaults.
 //
@@ -33,8 +35,31 @@ func New(t testing.TB, o *errand.Options) *errand.Queue {
 	t.Helper()
 	r := newRig(o)
 	r.sqlite, r.options.SQLite = r.options.SQLite, errand.SQLiteOptions{}
-	return r.openFile(t, filepath.Join(t.TempDir(), "jobs.db"))
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	if empty := empty(); len(empty) > 0 && !r.sqlite.Existing && !r.sqlite.ReadOnly {
+		if err := os.WriteFile(path, empty, 0o600); err != nil {
+			t.Fatalf("errandtest: %v", err)
+		}
+	}
+	return r.openFile(t, path)
 }
+
+// empty returns a file without jobs, for New to copy: to make its tables takes twice as long as all
+// else that New does. It returns nil if there can be none: then New says why.
+var empty = sync.OnceValue(func() []byte {
+	dir, err := os.MkdirTemp("", "errandtest-")
+	if err != nil {
+		return nil
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "jobs.db")
+	s, err := sqlite.Open(path, &sqlite.Options{Durability: errand.Relaxed, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil || s.Close() != nil {
+		return nil
+	}
+	file, _ := os.ReadFile(path) // nil on an error
+	return file
+})
 
 // NewOn is [New] for a queue on a store that is open: mostly one on the application's own
 // database, opened by [sqlite.New]. When the test ends the store is closed with the queue, and
@@ -94,7 +119,7 @@ func (r *rig) openFile(t testing.TB, path string) *errand.Queue {
 	t.Helper()
 	return r.open(t, func(log *slog.Logger) (storage.Store, error) {
 		o := r.sqlite
-		o.Durability, o.Logger = errand.Relaxed, cmp.Or(o.Logger, log)
+		o.Durability, o.Ballast, o.Logger = errand.Relaxed, cmp.Or(o.Ballast, -1), cmp.Or(o.Logger, log)
 		return sqlite.Open(path, &o)
 	})
 }

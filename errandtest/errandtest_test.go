@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -178,4 +179,28 @@ func TestNew_options(t *testing.T) {
 	if now := q.Clock().Now; !now.Equal(at.Add(time.Hour)) {
 		t.Errorf("the clock shows %v: want that of the options, an hour later", now)
 	}
+}
+
+// A queue of New has a file of its own, as one of errand.Open, whatever it was copied from.
+func TestNew_Copies(t *testing.T) {
+	first, second := errandtest.New(t, nil), errandtest.New(t, &errand.Options{SQLite: errand.SQLiteOptions{Ballast: 4096}})
+	if _, err := first.Enqueue(t.Context(), SendEmail{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	third := errandtest.New(t, nil)
+	for q, want := range map[*errand.Queue]int{first: 1, second: 0, third: 0} {
+		if jobs, err := q.Jobs(t.Context(), errand.JobFilter{}, nil); err != nil || len(jobs.Jobs) != want {
+			t.Errorf("%d jobs, %v, want %d", len(jobs.Jobs), err, want)
+		}
+		info, err := os.Stat(errandtest.Path(q))
+		if err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+			t.Errorf("its file: %v, %v", info, err)
+		}
+		if _, err := os.Stat(errandtest.Path(q) + "-ballast"); (err == nil) != (q == second) {
+			t.Errorf("the ballast: %v", err)
+		}
+	}
+	wantFailure(t, func(t testing.TB) {
+		errandtest.New(t, &errand.Options{SQLite: errand.SQLiteOptions{Existing: true}})
+	}, "errandtest: ", "jobs.db")
 }

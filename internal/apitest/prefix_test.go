@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,6 +132,45 @@ func TestPrefix_Why(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A lane whose jobs have ended takes little memory of the process: what is counted of it, and its
+// name and number.
+func TestPrefix_Memory(t *testing.T) {
+	const lanes, most = 10_000, 800 // bytes of a lane; it is about 650
+	q := openQueue(t, &errand.Options{Logger: quiet, SQLite: errand.SQLiteOptions{Durability: errand.Relaxed},
+		Queues: map[string]errand.QueueOptions{"web/*": {Concurrency: 4}}})
+	held := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"web/*"}})
+	left, all := atomic.Int64{}, make(chan struct{})
+	left.Store(lanes)
+	errand.Handle(w, func(context.Context, *errand.Job[blob]) error {
+		if left.Add(-1) == 0 {
+			close(all)
+		}
+		return nil
+	})
+	before := held()
+	for first := 0; first < lanes; first += 1000 {
+		var jobs []errand.NewJob
+		for i := range 1000 {
+			jobs = append(jobs, errand.NewJob{Args: blob{}, Options: &errand.JobOptions{Queue: fmt.Sprintf("web/%d", first+i)}})
+		}
+		must(q.EnqueueMany(t.Context(), jobs))
+	}
+	run(t, w)
+	<-all
+	if each := (held() - before) / lanes; each > most {
+		t.Errorf("%d bytes are kept for each lane, want at most %d", each, most)
+	} else {
+		t.Logf("%d bytes are kept for each lane", each)
+	}
+	runtime.KeepAlive(q)
 }
 
 // Strict options refuse each queue that they do not list, by whichever way it is named.

@@ -144,6 +144,10 @@ func (l *loop) finished(results []storage.ItemResult, then map[int][]storage.Enq
 func (l *loop) taken(all []outcome, results []storage.ItemResult, then map[int][]storage.Enqueued, now time.Time) {
 	l.cfg.Lanes.meters.count(all, results)
 	l.tellWritten(all, results, then)
+	if len(all) == 0 {
+		return
+	}
+	clock := l.clock()
 	for i := range all {
 		f := &all[i]
 		f.open.end()
@@ -160,7 +164,7 @@ func (l *loop) taken(all []outcome, results []storage.ItemResult, then map[int][
 			l.reports.outcome(slog.LevelError, notTaken, f)
 		case f.Outcome == storage.OutcomeDone, f.Outcome == storage.OutcomeCancelled,
 			f.Outcome == storage.OutcomeReturned && f.Error != "": // cancelled before its start
-			l.purgeAfter(f.job.Queue, f.job.Kind, now)
+			l.purgeAfter(f.job.Queue, f.job.Kind, now, clock)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func (l *loop) expired(ended []storage.ExpiredJob, now time.Time) {
 			l.reports.dead(job, &storage.Finish{Reason: e.Reason, Error: e.Error})
 		} else {
 			l.reports.job(slog.LevelInfo, jobExpired, job, "")
-			l.purgeAfter(e.Queue, e.Kind, now)
+			l.purgeAfter(e.Queue, e.Kind, now, clock)
 		}
 		if tells {
 			l.cfg.Events.Tell(event)

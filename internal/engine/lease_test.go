@@ -184,7 +184,7 @@ func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
 		id := r.enqueue("k", 1)[0]
 		r.takeOver(1)
 		pass(lease / 3)
-		if m := r.cfg.Lanes.Meters()[storage.Lane{Queue: "q", Kind: "k"}]; m.Lost != 1 {
+		if m := r.cfg.Lanes.Meter(storage.Lane{Queue: "q", Kind: "k"}); m.Lost != 1 {
 			t.Errorf("%d attempts count as lost", m.Lost)
 		}
 		if !errors.Is(cause.err(), engine.ErrLeaseLost) {

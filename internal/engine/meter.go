@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,15 +23,12 @@ type Histogram struct {
 	Sum     float64 // in seconds: jobs that were due in 1970 are too much for a Duration
 }
 
-// add counts a duration; one below zero counts as zero.
-func (h *Histogram) add(d time.Duration) {
-	d = max(d, 0)
-	i := 0
+// bucketOf returns the index of the bucket of a duration.
+func bucketOf(d time.Duration) (i int) {
 	for i < len(Bounds) && d > Bounds[i] {
 		i++
 	}
-	h.Buckets[i]++
-	h.Sum += d.Seconds()
+	return i
 }
 
 // Meter is what the attempts of a lane have come to, since the process has the store.
@@ -68,19 +67,65 @@ func (a *attempt) soFar() timing {
 	return timing{began: a.began, wait: a.wait, took: a.age() - a.began}
 }
 
-// add counts an outcome.
-func (m *Meter) add(o storage.Outcome, t *timing) {
-	m.Attempts[o]++
-	if t.began > 0 {
-		m.Wait.add(t.wait)
-		m.Run.add(t.took)
+// The cells of a tally: how often each outcome was, leases that were lost, and the two histograms.
+const (
+	lostCell = int(storage.OutcomeUnavailable) + 1
+	waitCell = lostCell + 1
+	runCell  = waitCell + len(Bounds) + 1
+	cells    = runCell + len(Bounds) + 1
+)
+
+// tally is the Meter of a lane as it is kept: without the cells that are zero. There may be very
+// many lanes, and most of them need few cells.
+type tally struct {
+	has       uint64   // a bit for each cell that is in n
+	n         []uint64 // in the order of cells
+	wait, run float64  // the sums of the histograms
+}
+
+var _ = [64 - cells]int{} // a cell is a bit of has
+
+// count adds one to a cell.
+func (t *tally) count(cell int) {
+	bit := uint64(1) << cell
+	i := bits.OnesCount64(t.has & (bit - 1))
+	if t.has&bit == 0 {
+		t.has |= bit
+		t.n = slices.Insert(t.n, i, 0)
 	}
+	t.n[i]++
+}
+
+// add counts an outcome.
+func (t *tally) add(o storage.Outcome, took *timing) {
+	t.count(int(o))
+	if took.began > 0 {
+		wait, run := max(took.wait, 0), max(took.took, 0)
+		t.count(waitCell + bucketOf(wait))
+		t.count(runCell + bucketOf(run))
+		t.wait += wait.Seconds()
+		t.run += run.Seconds()
+	}
+}
+
+// meter returns the Meter.
+func (t *tally) meter() Meter {
+	var all [cells]uint64
+	for has, i := t.has, 0; has != 0; has &= has - 1 {
+		all[bits.TrailingZeros64(has)] = t.n[i]
+		i++
+	}
+	m := Meter{Lost: all[lostCell], Wait: Histogram{Sum: t.wait}, Run: Histogram{Sum: t.run}}
+	copy(m.Attempts[:], all[:lostCell])
+	copy(m.Wait.Buckets[:], all[waitCell:runCell])
+	copy(m.Run.Buckets[:], all[runCell:])
+	return m
 }
 
 // meters are those of lanes.
 type meters struct {
 	mu    sync.Mutex
-	lanes map[storage.Lane]*Meter
+	lanes map[storage.Lane]*tally
 }
 
 // count counts outcomes that the store has written.
@@ -91,7 +136,7 @@ func (m *meters) count(written []outcome, results []storage.ItemResult) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var lane storage.Lane
-	var of *Meter
+	var of *tally
 	for i := range written {
 		f := &written[i].Finish
 		if results[i] == storage.Spent {
@@ -106,21 +151,21 @@ func (m *meters) count(written []outcome, results []storage.ItemResult) {
 			of = m.of(lane)
 		}
 		if results[i] == storage.Lost {
-			of.Lost++
+			of.count(lostCell)
 			continue
 		}
 		of.add(f.Outcome, &written[i].timing)
 	}
 }
 
-// of returns the meter of a lane.
-func (m *meters) of(lane storage.Lane) *Meter {
+// of returns the tally of a lane.
+func (m *meters) of(lane storage.Lane) *tally {
 	of := m.lanes[lane]
 	if of == nil {
 		if m.lanes == nil {
-			m.lanes = map[storage.Lane]*Meter{}
+			m.lanes = map[storage.Lane]*tally{}
 		}
-		of = new(Meter)
+		of = new(tally)
 		m.lanes[lane] = of
 	}
 	return of
@@ -130,16 +175,15 @@ func (m *meters) of(lane storage.Lane) *Meter {
 func (m *meters) lost(job *storage.Leased) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of(storage.Lane{Queue: job.Queue, Kind: job.Kind}).Lost++
+	m.of(storage.Lane{Queue: job.Queue, Kind: job.Kind}).count(lostCell)
 }
 
-// Meters returns what the attempts of each lane have come to that has had one.
-func (s *Lanes) Meters() map[storage.Lane]Meter {
+// Meter returns what the attempts of a lane have come to.
+func (s *Lanes) Meter(lane storage.Lane) (m Meter) {
 	s.meters.mu.Lock()
 	defer s.meters.mu.Unlock()
-	all := make(map[storage.Lane]Meter, len(s.meters.lanes))
-	for lane, m := range s.meters.lanes {
-		all[lane] = *m
+	if of := s.meters.lanes[lane]; of != nil {
+		m = of.meter()
 	}
-	return all
+	return m
 }

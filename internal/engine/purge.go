@@ -29,10 +29,10 @@ func (l *loop) newPurge(now time.Time) *chore {
 	return c
 }
 
-// purgeAfter has a purge be due when the time of a job is over that has just ended. One
-// that is not kept may have been the last of a message, whose time is over some time
-// later; only the store knows when.
-func (l *loop) purgeAfter(queue, kind string, now time.Time) {
+// purgeAfter has a purge be due when the time of a job is over that has just ended, by a reading
+// of the clock. One that is not kept may have been the last of a message, whose time is over some
+// time later; only the store knows when.
+func (l *loop) purgeAfter(queue, kind string, now, clock time.Time) {
 	keep := l.cfg.Retention.Of(queue, kind)
 	if keep <= 0 {
 		if _, ok := l.cfg.Store.(storage.Topics); !ok {
@@ -40,7 +40,6 @@ func (l *loop) purgeAfter(queue, kind string, now time.Time) {
 		}
 		keep = purgeMessages
 	}
-	clock := l.clock()
 	l.chores.purge.due.sooner(clock.Add(keep), now, clock)
 }
 

@@ -37,11 +37,17 @@ ON CONFLICT DO UPDATE SET job = excluded.job, salt = excluded.salt, created_at =
 // ruleRows is [rules.Rows] of a transaction. With one writer nothing is to be locked.
 type ruleRows struct {
 	*tx
-	waiter jobRow // of the Waiting of the last key
+	groups map[string]rules.Group // as tallies has read them
+	waiter jobRow                 // of the Waiting of the last key
 }
 
 // Load implements [rules.Rows].
-func (*ruleRows) Load(rules.Need) error { return nil }
+func (t *ruleRows) Load(n rules.Need) (err error) {
+	if len(n.Groups) > 0 {
+		t.groups, err = t.tallies(n.Groups)
+	}
+	return err
+}
 
 // Key implements [rules.Rows].
 func (t *ruleRows) Key(name string, c *storage.Conflict) (*rules.Key, error) {

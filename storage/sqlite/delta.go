@@ -15,7 +15,6 @@ const (
 	setLease
 	setBack    // a leased job waits again, unless it was asked to stop
 	setRunNow  // a scheduled job is ready, due at a time at the latest
-	setLetIn   // a blocked job is ready or scheduled, due at a time at the earliest
 	setBlocked // a ready or scheduled job
 	setWork    // a job that waits does what another one was to do
 	setPlace   // a job that waits, or is dead, is changed
@@ -28,8 +27,9 @@ const (
 	setStop   // a job that runs is to stop
 	setKept   // errand_kept has a row of a leased job
 
-	// The next are about all jobs of a range.
+	// The next are about many jobs: setLetIn about a list of them, the others about all of a range.
 
+	setLetIn   // blocked jobs are ready or scheduled, due at a time at the earliest
 	setReady   // those that are due
 	setEarly   // those with keys in the range are due earlier, as the clock was set back
 	setHolders // those that an instance has leased go to another one
@@ -68,10 +68,12 @@ type delta struct {
 	rest      *rewrite   // of setWork and setPlace
 	end       *departure // of setGone
 
-	// The next are answers.
+	// The next are answers, but for the jobs of setLetIn.
 
-	cancelling bool    // the job was asked to stop
-	members    []facts // jobs that may be members of groups and are ready now
+	cancelling bool // the job was asked to stop
+	// jobs are those of setLetIn; of setReady, which answers with them, those that may be members of
+	// groups and are ready now.
+	jobs []facts
 }
 
 // rewrite is what a delta has for a job whose place may be another, or its args.
@@ -99,14 +101,14 @@ type back struct {
 // Nothing else writes to that table. It reports whether the job was there, as was says.
 func (t *tx) apply(d *delta) (found bool, err error) {
 	switch {
-	case d.change >= setReady:
-		return true, t.applyRange(d)
+	case d.change >= setLetIn:
+		return true, t.applyMany(d)
 	case d.change == setGone:
 		return t.depart(d)
 	}
 	if d.role != rules.NoRole { // also of a job that is missing: damage need not stop the others
 		t.groups.moved++
-		if _, err := t.exec(sqlSetRole, d.was.ID, d.role); err != nil {
+		if _, err := t.exec(sqlSetRole, d.role, d.was.ID); err != nil {
 			return false, err
 		}
 	}
@@ -192,6 +194,9 @@ func (t *tx) tell(d *delta) {
 // runs is the part of apply for a job that begins to run.
 func (t *tx) runs(d *delta) error {
 	r := d.row
+	if r.option != nil && d.role != rules.NoRole {
+		r.option.Role = d.role
+	}
 	t.stmts.leased = append(t.stmts.leased, r.facts)
 	if d.outOfTurn {
 		t.stmts.lineups.stir(r.Lane)
@@ -229,9 +234,11 @@ func (t *tx) noted(d *delta) {
 	}
 }
 
-// applyRange is apply for a range of jobs.
-func (t *tx) applyRange(d *delta) error {
+// applyMany is apply for many jobs.
+func (t *tx) applyMany(d *delta) error {
 	switch d.change {
+	case setLetIn:
+		return t.letIn(d)
 	case setHolders:
 		_, err := t.exec(sqlMoveLeases, d.low, d.high)
 		return err
@@ -239,7 +246,7 @@ func (t *tx) applyRange(d *delta) error {
 		return t.shift(d)
 	}
 	var lane int64
-	var members []facts // not d.members: d would escape to the heap
+	var members []facts // not d.jobs: d would escape to the heap
 	text, args := sqlPromote, []any{d.at}
 	if d.high > 0 && d.high < promoteStep {
 		text, args = sqlPromoteFew, append(args, d.high)
@@ -251,7 +258,7 @@ func (t *tx) applyRange(d *delta) error {
 		}
 		t.move(lane, scheduled, lane, ready)
 	})
-	d.members = members
+	d.jobs = members
 	for i := range members {
 		f := &members[i]
 		if err == nil {

@@ -185,8 +185,8 @@ func (t *tx) promote(at int64, step int) (int64, error) {
 		return next, err
 	}
 	d := delta{change: setReady, at: at, high: int64(step)}
-	if _, err = t.apply(&d); err == nil && d.members != nil {
-		err = t.findPlaces(d.members)
+	if _, err = t.apply(&d); err == nil && d.jobs != nil {
+		err = t.findPlaces(d.jobs)
 	}
 	if err != nil {
 		return 0, err

@@ -54,6 +54,9 @@ type windows struct {
 	Base         int64
 }
 
+// windowed reports whether a window is under way.
+func (w *windows) windowed() bool { return w.StartBy|w.Deadline|w.Epoch != 0 }
+
 // begin has the windows count from at, or from due if that is later; of a date
 // unless delayed. In an epoch they are lengths, which end after the delay too.
 func (w *windows) begin(at, due int64, delayed bool, epoch int64) {

@@ -140,9 +140,11 @@ func (s *Store) MostPages(more int) {
 // Begun is how many write transactions have begun.
 func (s *Store) Begun() int64 { return s.turn.transactions.Load() }
 
-// KeptAhead is how many bytes of args the writer keeps of jobs that were read ahead.
-func (s *Store) KeptAhead() (bytes int, err error) {
+// KeptAhead is of how many lanes the writer keeps jobs that were read ahead, with how many bytes
+// of args.
+func (s *Store) KeptAhead() (lanes, bytes int, err error) {
 	err = s.submit(context.Background(), &request{run: func(t *tx) error {
+		lanes = len(t.stmts.lineups.ahead)
 		for _, a := range t.stmts.lineups.ahead {
 			for _, r := range a.jobs[:cap(a.jobs)] {
 				bytes += len(r.Args)
@@ -150,7 +152,28 @@ func (s *Store) KeptAhead() (bytes int, err error) {
 		}
 		return nil
 	}})
-	return bytes, err
+	return lanes, bytes, err
+}
+
+// SurveyStatements is how many statements it takes to find the first jobs of all lanes of a want.
+func (s *Store) SurveyStatements(now time.Time, w storage.Want) (n int, err error) {
+	err = s.submit(context.Background(), &request{run: func(t *tx) error {
+		l, err := t.lineup([]storage.Want{w}, micros(now), true)
+		for i := 0; err == nil && i < len(l.lanes) && l.unsure > 0; n++ {
+			i, err = t.surveyFrom(l, i)
+		}
+		return err
+	}})
+	return n, err
+}
+
+// KeptSuccesses is of how many lanes the writer remembers the last success, and of how many at the most.
+func (s *Store) KeptSuccesses() (lanes, most int, err error) {
+	err = s.submit(context.Background(), &request{run: func(t *tx) error {
+		lanes = len(t.stmts.succeeded)
+		return nil
+	}})
+	return lanes, mostSucceeded, err
 }
 
 // SkipMissing has the writer go on in a lane after one job, where there is none.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"slices"
 
@@ -115,9 +116,12 @@ func (t *tx) join(r *jobRow) (others bool, err error) {
 
 // places reads what has to be known of a group for a new member.
 func (t *tx) places(key string, rule rules.GroupRule) (g rules.Group, err error) {
-	if g.Rule = rule; rule.Pass {
-		return g, t.tally(key, &g)
+	if rule.Pass {
+		g, err = t.tally(key)
+		g.Rule = rule
+		return g, err
 	}
+	g.Rule = rule
 	var busy bool
 	if err = t.row(sqlHasHead, []any{key}, &busy); busy {
 		g.Taken = rule.Limit
@@ -125,14 +129,25 @@ func (t *tx) places(key string, rule rules.GroupRule) (g rules.Group, err error)
 	return g, err
 }
 
-// tally reads what of a group can be had from indexes.
-func (t *tx) tally(key string, g *rules.Group) error {
-	var first int64
-	err := t.row(sqlTally, []any{key}, &g.Taken, &g.Dead, &first)
-	if first != 0 {
-		g.Waiting = []int64{first}
-	}
-	return err
+// tallies reads what of groups can be had from indexes.
+func (t *tx) tallies(keys []string) (map[string]rules.Group, error) {
+	list, _ := json.Marshal(keys) // of texts, which cannot fail
+	all := make(map[string]rules.Group, len(keys))
+	var i, first int64
+	var g rules.Group
+	err := t.each(sqlTally, []any{string(list)}, []any{&i, &g.Taken, &g.Dead, &first}, func() {
+		if g.Name, g.Waiting = keys[i], nil; first != 0 {
+			g.Waiting = []int64{first}
+		}
+		all[g.Name] = g
+	})
+	return all, err
+}
+
+// tally is tallies for one group.
+func (t *tx) tally(key string) (rules.Group, error) {
+	all, err := t.tallies([]string{key})
+	return all[key], err
 }
 
 // block has a job that is about to be written wait behind others.
@@ -147,6 +162,9 @@ func (r *jobRow) block() {
 func (t *tx) membership(f *facts) (m membership, err error) {
 	if f.Options&hasOption == 0 {
 		return m, nil
+	}
+	if f.State == running && f.option != nil { // which no change of another job touches
+		return f.option.membership, nil
 	}
 	err = t.row(sqlMembership, []any{f.ID}, &m.GroupKey, &m.Role)
 	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
@@ -171,7 +189,7 @@ func (t *tx) quit(f *facts, e *departure) (group string, err error) {
 	}
 	rule, err := t.groupRule(m.GroupKey)
 	if err == nil {
-		_, err = t.exec(sqlSetRole, f.ID, rule.Left(stateNames[e.state]))
+		_, err = t.exec(sqlSetRole, rule.Left(stateNames[e.state]), f.ID)
 	}
 	return m.GroupKey, err
 }
@@ -217,7 +235,7 @@ func (t *tx) regroupOf(f *facts, stays bool) error {
 		return err
 	}
 	if rule.PutBack(stateNames[f.State], stays) == rules.NoRole {
-		if _, err := t.exec(sqlSetRole, f.ID, rules.NoRole); err != nil {
+		if _, err := t.exec(sqlSetRole, rules.NoRole, f.ID); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -31,7 +32,7 @@ RETURNING lane, attempt, options, args IS NULL, COALESCE(length(args), 0) + COAL
 	sqlRunNow = `UPDATE main.errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
 	// The second parameter is the time of a call, before all others if that is of no matter.
 	sqlLetIn = `UPDATE main.errand_job SET state = CASE WHEN delay < 0 OR due_at <= ?2 THEN 2 ELSE 1 END,
-delay = CASE WHEN delay < 0 OR due_at <= ?2 THEN 0 ELSE delay END, due_at = CASE WHEN due_at <= ?2 THEN ?2 ELSE due_at END WHERE id = ?1
+delay = CASE WHEN delay < 0 OR due_at <= ?2 THEN 0 ELSE delay END, due_at = CASE WHEN due_at <= ?2 THEN ?2 ELSE due_at END WHERE id IN (SELECT value FROM json_each(?1))
 RETURNING lane, state, due_at`
 	sqlBlock   = `UPDATE main.errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
 	sqlReplace = `UPDATE main.errand_job SET priority = ?2, headers = ?3, args = ?4, state = ?5, due_at = ?6, delay = COALESCE(?7, delay),
@@ -124,11 +125,6 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		n, err = t.putBack(d)
 	case setRunNow:
 		n, err = t.execCount(sqlRunNow, was.ID, d.at)
-	case setLetIn:
-		b := t.returned()
-		err = t.row(sqlLetIn, []any{was.ID, d.at}, &b.Lane, &b.State, &b.DueAt)
-		was.Lane, r.ID, r.Lane, r.State, r.DueAt = b.Lane, was.ID, b.Lane, b.State, b.DueAt
-		n = 1
 	case setBlocked:
 		n, err = t.execCount(sqlBlock, was.ID)
 	case setWork, setPlace:
@@ -198,6 +194,28 @@ func (t *tx) remove(f *facts, e *departure) (found bool, err error) {
 		n, err = t.execCount(sqlDropJob, f.ID, f.Token, f.State)
 	}
 	return n > 0 && err == nil, err
+}
+
+// letIn is apply for setLetIn: it has blocked jobs be ready, or scheduled if they are due later.
+// Those that were due before a time are due at that.
+func (t *tx) letIn(d *delta) error {
+	all := make([]int64, len(d.jobs))
+	for i := range d.jobs {
+		all[i] = d.jobs[i].ID
+	}
+	keys := jsonKeys(all)
+	if d.role != rules.NoRole { // also of jobs that are missing: damage need not stop the others
+		t.groups.moved += len(all)
+		if _, err := t.exec(sqlSetRoles, keys, d.role); err != nil {
+			return err
+		}
+	}
+	one := delta{change: setLetIn, row: &jobRow{}}
+	r := one.row
+	return t.each(sqlLetIn, []any{keys, d.at}, []any{&r.Lane, &r.State, &r.DueAt}, func() {
+		t.move(r.Lane, blocked, r.Lane, r.State)
+		t.tell(&one)
+	})
 }
 
 // rewrite is write for a job whose place may be another, or its args.

@@ -16,10 +16,10 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// sqlFirstFrom skips from lane to lane, past those with nothing ready, and reads
-// nothing but the index.
+// sqlFirstFrom skips lanes with nothing ready, and reads nothing but the index. The caller
+// ends it early.
 const sqlFirstFrom = `SELECT lane, priority, due_at, id FROM main.errand_job WHERE state = 2 AND lane >= ?1
-ORDER BY lane, priority DESC, due_at, id LIMIT 1`
+ORDER BY lane, priority DESC, due_at, id`
 
 const (
 	// mostLineups is how many sets of wants a connection remembers.
@@ -32,6 +32,9 @@ const (
 	// no more are.
 	readAhead = 8
 	mostAhead = 4 << 20
+	// mostPassed is how many rows are read on the way from a lane to the next one that is
+	// looked for, before a statement of its own begins there: that takes as long.
+	mostPassed = 4
 )
 
 // lineups is what a connection knows of the ready jobs of each set of wants, so that
@@ -42,8 +45,9 @@ type lineups struct {
 	all     []*lineup // the one used last comes first
 	stirred int64     // the lane that was stirred last, and all know it
 	ahead   map[int64]*ahead
-	read    int   // bytes of the jobs that were read ahead
-	ordered int64 // the version of the orders for which it holds
+	spare   *ahead // to be used again
+	read    int    // bytes of the jobs that were read ahead
+	ordered int64  // the version of the orders for which it holds
 
 	eldests eldests // for caps
 }
@@ -78,10 +82,20 @@ func (ls *lineups) aheadOf(lane int64) *ahead {
 		if ls.ahead == nil {
 			ls.ahead = map[int64]*ahead{}
 		}
-		a = &ahead{}
-		ls.ahead[lane] = a
+		if a = ls.spare; a == nil {
+			a = &ahead{}
+		}
+		ls.spare, ls.ahead[lane] = nil, a
 	}
 	return a
+}
+
+// drop ends what was read ahead of a lane, once all of it is leased: of a lane that has had its
+// jobs nothing is kept.
+func (ls *lineups) drop(lane int64, a *ahead) {
+	delete(ls.ahead, lane)
+	*a = ahead{jobs: a.jobs[:0]}
+	ls.spare = a
 }
 
 // lineup is the lanes of wants, in the order of their first jobs.
@@ -418,35 +432,67 @@ func (g *group) Pop() any {
 
 // survey finds out about the lanes of which it is not known. It takes as many
 // statements as there are such lanes at most, and fewer if fewer lanes of the
-// database have anything ready.
+// database have anything ready, or if few jobs are ready in each.
 func (t *tx) survey(l *lineup) error {
 	if l.unsure <= fewLanes {
 		return t.surveyFew(l)
 	}
-	for i := 0; i < len(l.lanes) && l.unsure > 0; {
-		if l.lanes[i].sure {
-			i++
-			continue
+	var err error
+	for i := 0; err == nil && i < len(l.lanes) && l.unsure > 0; {
+		i, err = t.surveyFrom(l, i)
+	}
+	return err
+}
+
+// surveyFrom is survey by one statement, for lanes from an index on. It returns the index at which
+// to go on.
+func (t *tx) surveyFrom(l *lineup, i int) (next int, err error) {
+	for l.lanes[i].sure {
+		if i++; i == len(l.lanes) {
+			return i, nil
 		}
-		lane, key := int64(math.MaxInt64), place{}
-		err := t.row(sqlFirstFrom, []any{l.lanes[i].lane}, &lane, &key.priority, &key.due, &key.id)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-		for ; i < len(l.lanes) && l.lanes[i].lane <= lane; i++ {
-			switch b := &l.lanes[i]; {
-			case b.lane == lane:
-				first, err := t.firstOf(lane, b.group.queue, key)
-				if err != nil {
-					return err
-				}
-				l.setFirst(b, first, key.priority)
-			case !b.sure:
+	}
+	upTo := func(lane int64) { // those before it have nothing ready
+		for ; i < len(l.lanes) && l.lanes[i].lane < lane; i++ {
+			if b := &l.lanes[i]; !b.sure {
 				l.empty(b)
 			}
 		}
 	}
-	return nil
+	err = t.stmts.rows(sqlFirstFrom, []any{l.lanes[i].lane}, func(rows driver.Rows) error {
+		var values [4]driver.Value
+		for passed := 0; passed < mostPassed && l.unsure > 0; {
+			switch err := rows.Next(values[:]); {
+			case errors.Is(err, io.EOF):
+				upTo(math.MaxInt64)
+				return nil
+			case err != nil:
+				return err
+			}
+			var lane int64
+			var key place
+			if err := scan(values[:], []any{&lane, &key.priority, &key.due, &key.id}); err != nil {
+				return err
+			}
+			upTo(lane)
+			if i == len(l.lanes) {
+				return nil
+			}
+			b := &l.lanes[i]
+			if b.lane != lane || b.sure {
+				passed++
+				continue
+			}
+			first, err := t.firstOf(lane, b.group.queue, key)
+			if err != nil {
+				return err
+			}
+			l.setFirst(b, first, key.priority)
+			passed = 0
+		}
+		return nil
+	})
+	return i, err
 }
 
 // surveyFew is survey for few lanes: it looks at these alone, which come first in the
@@ -765,6 +811,9 @@ func (m *merger) close() {
 	for _, b := range m.visited {
 		if rows := b.head.rows; rows != nil {
 			_ = rows.Close() // cut short on purpose
+		}
+		if b.head.left() == 0 {
+			m.lineups.drop(b.lane, b.head.ahead)
 		}
 		b.head = nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -306,16 +307,110 @@ func TestLineup_Ahead(t *testing.T) {
 			t.Fatalf("%d leased after %d: %v", len(r.Leased), n, err)
 		}
 		n += len(r.Leased)
-		kept, err := s.KeptAhead()
+		of, kept, err := s.KeptAhead()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if most = max(most, kept); n == len(jobs) && kept > 0 {
-			t.Errorf("%d bytes of args are kept when all jobs are leased", kept)
+		if most = max(most, kept); n == len(jobs) && of+kept > 0 {
+			t.Errorf("%d bytes of args and %d lanes are kept when all jobs are leased", kept, of)
 		}
 	}
 	if most == 0 || most > 6<<20 {
 		t.Errorf("up to %d bytes of args were read ahead, of %d", most, len(jobs)*1900)
+	}
+}
+
+// The first jobs of lanes are found by few statements, however few or many jobs are ready in each,
+// and whatever lanes are between these.
+func TestLineup_Survey(t *testing.T) {
+	const lanes = 300
+	ctx := context.Background()
+	for _, each := range []int{1, 3, 20} { // at most, in a lane
+		for _, between := range []int{0, 20} { // lanes that are not wanted
+			s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed}).open()
+			var jobs []storage.NewJob
+			ready := 0 // lanes
+			for i := range lanes {
+				ready += min(i%(each+1), 1)
+				for range i % (each + 1) {
+					jobs = append(jobs, newJob(fmt.Sprintf("q%d", i), "a"))
+				}
+				for n := range between {
+					jobs = append(jobs, newJob(fmt.Sprintf("other %d", i*between+n), "a"))
+				}
+			}
+			added, err := s.Enqueue(ctx, t0, jobs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q*"}, Kinds: []string{"a"}, N: 100}}}
+			n, err := s.SurveyStatements(t0, x.Wants[0])
+			if err != nil || n > ready || each+between < 4 && n != 1 {
+				t.Errorf("%d jobs a lane, %d lanes between: %d statements (%v) for %d lanes", each, between, n, err, ready)
+			}
+			for want := 0; ; {
+				r, err := s.Exchange(ctx, t0, x)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for want < len(jobs) && strings.HasPrefix(jobs[want].Queue, "other") {
+					want++
+				}
+				if len(r.Leased) == 0 {
+					if want != len(jobs) {
+						t.Errorf("%d jobs a lane, %d lanes between: %d of %d jobs are leased", each, between, want, len(jobs))
+					}
+					break
+				}
+				for i := range r.Leased {
+					for strings.HasPrefix(jobs[want].Queue, "other") {
+						want++
+					}
+					if r.Leased[i].ID != added[want].ID {
+						t.Fatalf("%d jobs a lane, %d lanes between: leased %s of %s, want %s of %s",
+							each, between, r.Leased[i].ID, r.Leased[i].Queue, added[want].ID, jobs[want].Queue)
+					}
+					want++
+				}
+			}
+		}
+	}
+}
+
+// Of lanes that have had their jobs the writer keeps no jobs, and few successes.
+func TestLineup_NothingKept(t *testing.T) {
+	ctx := context.Background()
+	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed}).open()
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"*"}, Kinds: []string{"a"}, N: 1000}}}
+	_, most, err := s.KeptSuccesses()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var jobs []storage.NewJob
+	for i := range most + 500 {
+		jobs = append(jobs, newJob(fmt.Sprintf("q%d", i), "a"))
+	}
+	if _, err := s.Enqueue(ctx, t0, jobs); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < len(jobs); n += len(x.Finish) {
+		r, err := s.Exchange(ctx, t0, x)
+		if err != nil || len(r.Leased) == 0 {
+			t.Fatalf("%d leased after %d: %v", len(r.Leased), n, err)
+		}
+		x.Finish = x.Finish[:0]
+		for i := range r.Leased {
+			x.Finish = append(x.Finish, storage.Finish{Lease: r.Leased[i].Lease, Outcome: storage.OutcomeDone})
+		}
+	}
+	if _, err := s.Exchange(ctx, t0, x); err != nil {
+		t.Fatal(err)
+	}
+	if lanes, _, err := s.KeptAhead(); lanes != 0 || err != nil {
+		t.Errorf("jobs of %d lanes are kept (%v), want none", lanes, err)
+	}
+	if n, _, err := s.KeptSuccesses(); n == 0 || n > most || err != nil {
+		t.Errorf("successes of %d lanes are kept (%v), want at most %d", n, err, most)
 	}
 }
 
@@ -334,7 +429,7 @@ func TestLineup_ClosedWant(t *testing.T) {
 	if err != nil || len(r.Leased) != 4 || r.Leased[0].Queue != "open" {
 		t.Fatalf("leased %v, %v: want 4 jobs of the open queue", r.Leased, err)
 	}
-	if kept, err := s.KeptAhead(); kept > len("{}") || err != nil {
+	if _, kept, err := s.KeptAhead(); kept > len("{}") || err != nil {
 		t.Errorf("%d bytes of args were read ahead (%v), want those of the next job", kept, err)
 	}
 }

@@ -23,7 +23,10 @@ WHERE job = ? AND (start_by <> 0 OR deadline <> 0 OR epoch <> 0)`
 
 	optionValues = `since, start_by, start_within, deadline, finish_within, epoch, flags, COALESCE(group_key, '') AS group_key, role,
 COALESCE((SELECT base FROM main.errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
-	sqlOption    = `SELECT ` + optionValues + ` FROM main.errand_option o WHERE job = ?`
+	sqlOption = `SELECT ` + optionValues + ` FROM main.errand_option o WHERE job = ?`
+	// Most have a group and no window: to read the rest takes as long again.
+	sqlShortOption = `SELECT COALESCE(group_key, ''), role, (since | start_by | start_within | deadline | finish_within | epoch | flags) <> 0
+FROM main.errand_option WHERE job = ?`
 	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN main.errand_option o ON o.job = k.value`
 
 	// What attempts have kept: see errand_kept.
@@ -157,7 +160,7 @@ func (t *tx) endOption(f *facts, to stateCode) error {
 	if err := t.endOrigin(f, to); err != nil {
 		return err
 	}
-	if f.Options&hasOption == 0 || to == 0 {
+	if f.Options&hasOption == 0 || to == 0 || f.State == running && f.option != nil && !f.option.windowed() {
 		return nil
 	}
 	_, err := t.exec(sqlEndOption, f.ID)
@@ -190,7 +193,11 @@ func (t *tx) dropOption(f *facts) error {
 // option returns the row of a job, whose Options say that there is one.
 func (t *tx) option(id int64) (*option, error) {
 	o := &option{Job: id}
-	err := t.row(sqlOption, []any{id}, o.dest()...)
+	var more bool
+	err := t.row(sqlShortOption, []any{id}, &o.GroupKey, &o.Role, &more)
+	if err == nil && more {
+		err = t.row(sqlOption, []any{id}, o.dest()...)
+	}
 	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
 		err = nil
 	}

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// How many members have a place, whether a dead one blocks, and the first that is blocked.
-	sqlTally = `SELECT (SELECT COUNT(*) FROM main.errand_option WHERE group_key = ?1 AND role >= 2 AND role < 3),
-EXISTS (SELECT 1 FROM main.errand_option WHERE group_key = ?1 AND role = 3),
-COALESCE((SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1), 0)`
+	// Of each group how many members have a place, whether a dead one blocks, and the first that is
+	// blocked.
+	sqlTally = `SELECT k.key, (SELECT COUNT(*) FROM main.errand_option WHERE group_key = k.value AND role >= 2 AND role < 3),
+EXISTS (SELECT 1 FROM main.errand_option WHERE group_key = k.value AND role = 3),
+COALESCE((SELECT job FROM main.errand_option WHERE group_key = k.value AND role = 1 ORDER BY job LIMIT 1), 0) FROM json_each(?1) k`
 	// Of those that block only the one with the lowest key can be the next.
 	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0) FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job
 WHERE group_key = ?1 AND role >= 2 AND role < 3
@@ -24,7 +25,8 @@ UNION ALL SELECT job, 3, 6, 0 FROM main.errand_option
 WHERE job = (SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 3 ORDER BY job LIMIT 1)`
 	sqlFirstBlocked = `SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT ?2 + 0`
 	sqlPassDead     = `UPDATE main.errand_option SET role = 0 WHERE group_key = ?1 AND role = 3`
-	sqlSetRole      = `UPDATE main.errand_option SET role = ?2 WHERE job = ?1`
+	sqlSetRole      = `UPDATE main.errand_option SET role = ? WHERE job = ?`
+	sqlSetRoles     = `UPDATE main.errand_option SET role = ?2 WHERE job IN (SELECT value FROM json_each(?1))`
 
 	sqlNextGroup = `SELECT group_key FROM main.errand_option WHERE role = 1 AND group_key > ?1 AND group_key <= ?2 ORDER BY group_key LIMIT 1`
 	// The limit is rules.RegroupWalk.
@@ -102,7 +104,7 @@ func (t *tx) decided(d *rules.Delta) error {
 		}
 	}
 	for _, job := range d.Leave {
-		if _, err := t.exec(sqlSetRole, job, rules.NoRole); err != nil {
+		if _, err := t.exec(sqlSetRole, rules.NoRole, job); err != nil {
 			return err
 		}
 	}
@@ -116,20 +118,30 @@ func (t *tx) decided(d *rules.Delta) error {
 			return err
 		}
 	}
-	for _, l := range d.LetIn {
-		if err := t.unblock(l.Job, cmp.Or(l.At, math.MinInt64), l.As); err != nil {
+	for all := d.LetIn; len(all) > 0; {
+		n := slices.IndexFunc(all, func(l rules.LetIn) bool { return l.At != all[0].At || l.As != all[0].As })
+		if n < 0 {
+			n = len(all)
+		}
+		in := &delta{change: setLetIn, at: cmp.Or(all[0].At, math.MinInt64), role: all[0].As}
+		for _, l := range all[:n] {
+			in.jobs = append(in.jobs, facts{ID: l.Job})
+		}
+		if _, err := t.apply(in); err != nil {
 			return err
 		}
+		all = all[n:]
 	}
 	return nil
 }
 
 // Group implements [rules.Rows].
 func (t *ruleRows) Group(key string, anew bool) (g rules.Group, err error) {
-	g.Name = key
-	if g.Rule, err = t.groupRule(key); err == nil {
-		err = t.tally(key, &g)
+	g, loaded := t.groups[key]
+	if !loaded {
+		return g, rules.ErrNotLoaded
 	}
+	g.Rule, err = t.groupRule(key)
 	members, waiting := g.Reads(anew)
 	if err == nil && waiting > 1 && len(g.Waiting) > 0 {
 		var job int64
@@ -153,14 +165,6 @@ func (t *tx) block(m rules.Member) error {
 	r := jobRow{facts: was}
 	r.State = blocked
 	_, err := t.apply(&delta{change: setBlocked, was: &was, row: &r, role: rules.Waits})
-	return err
-}
-
-// unblock makes a blocked job ready, or scheduled if it is due later. If it was due before
-// at, it is due at that time.
-func (t *tx) unblock(job, at int64, as rules.Role) error {
-	var r jobRow
-	_, err := t.apply(&delta{change: setLetIn, was: &facts{ID: job, State: blocked}, row: &r, at: at, role: as})
 	return err
 }
 

@@ -62,18 +62,7 @@ func members(n int, group func(i int) string) (jobs []storage.NewJob) {
 func TestRegroup_OncePerCall(t *testing.T) {
 	const n = 20
 	s, now := openGroups(t, n), time.Now()
-	counted := func(f func(t *tx) error) map[string]int {
-		c := &counting{n: map[string]int{}}
-		err := s.submit(t.Context(), &request{run: func(t *tx) error {
-			c.execer, t.execer = t.execer, c
-			return f(t)
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.n
-	}
-	got := counted(func(t *tx) error {
+	got := counted(t, s, func(t *tx) error {
 		_, err := t.enqueue(now, members(2*n, func(int) string { return "g" }), nil)
 		return err
 	})
@@ -89,13 +78,55 @@ func TestRegroup_OncePerCall(t *testing.T) {
 	for _, l := range res.Leased {
 		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}
-	got = counted(func(t *tx) error {
+	got = counted(t, s, func(t *tx) error {
 		_, err := t.exchange(now, &x, promoteStep)
 		return err
 	})
-	if got[sqlTally] != 1 || got[sqlGroupHeads] != 0 || got[sqlLetIn] != n {
-		t.Errorf("%d members ended: %d counts, %d lists of heads, %d were let in", n, got[sqlTally], got[sqlGroupHeads], got[sqlLetIn])
+	if got[sqlTally] != 1 || got[sqlGroupHeads] != 0 || got[sqlLetIn] != 1 {
+		t.Errorf("%d members ended: %d counts, %d lists of heads, %d times others were let in", n, got[sqlTally], got[sqlGroupHeads], got[sqlLetIn])
 	}
+}
+
+// What is asked and written about groups does not grow with how many of them an exchange ends jobs
+// of, but for the ends themselves.
+func TestRegroup_OnceForAllGroups(t *testing.T) {
+	const groups = 30
+	s, now := openGroups(t, 1), time.Now()
+	if _, err := s.Enqueue(t.Context(), now, members(2*groups, func(i int) string { return strconv.Itoa(i % groups) })); err != nil {
+		t.Fatal(err)
+	}
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 2 * groups}}}
+	for range 2 {
+		res, err := s.Exchange(t.Context(), now, x)
+		if err != nil || len(res.Leased) != groups {
+			t.Fatalf("leased %d (%v), want %d", len(res.Leased), err, groups)
+		}
+		end := storage.Exchange{}
+		for _, l := range res.Leased {
+			end.Finish = append(end.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		}
+		got := counted(t, s, func(t *tx) error {
+			_, err := t.exchange(now, &end, promoteStep)
+			return err
+		})
+		if got[sqlTally] != 1 || got[sqlLetIn] > 1 || got[sqlSetRoles] > 1 || got[sqlMembership]+got[sqlEndOption] != 0 {
+			t.Errorf("a member of each of %d groups ended: %v", groups, got)
+		}
+	}
+}
+
+// counted returns how often f has run each text.
+func counted(t *testing.T, s *Store, f func(t *tx) error) map[string]int {
+	t.Helper()
+	c := &counting{n: map[string]int{}}
+	err := s.submit(t.Context(), &request{run: func(t *tx) error {
+		c.execer, t.execer = t.execer, c
+		return f(t)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.n
 }
 
 // A step of Regroup ends with the group by which it has let in or blocked rules.RegroupMost members.

@@ -61,9 +61,10 @@ type facts struct {
 	UniqueKey sql.NullString `db:"unique_key"`
 	Policy    int64
 	Options   int64
-	Beside    bool  // args and headers are in errand_payload
-	Size      int64 // of args and headers; 0 if they are beside and were not read
-	plain     bool  // the job has nothing but args, and FinishTx has not ended it as far as is known
+	Beside    bool    // args and headers are in errand_payload
+	Size      int64   // of args and headers; 0 if they are beside and were not read
+	plain     bool    // the job has nothing but args, and FinishTx has not ended it as far as is known
+	option    *option // of a job that is new or leased; of others nil until it is read
 }
 
 // jobRow is a job of any table, as sqlx and the prepared statements read it.
@@ -86,8 +87,7 @@ type jobRow struct {
 	Headers   []byte
 	Args      []byte
 	comesFrom
-	option *option // of a new job; of others nil until it is read
-	leads  int     // see calls: the index of a want, plus one; 0: the job brings no others
+	leads int // see calls: the index of a want, plus one; 0: the job brings no others
 }
 
 // comesFrom is what has made a new job.

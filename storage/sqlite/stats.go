@@ -105,6 +105,10 @@ ON CONFLICT DO UPDATE SET n = excluded.n`
 // microseconds. It is 1000000 in the SQL.
 const succeededPace = 1_000_000
 
+// mostSucceeded is of how many lanes a connection remembers when they last succeeded: it is of
+// use for a second, and a file may have very many lanes.
+const mostSucceeded = 4096
+
 // ledger is what a transaction adds to numbers that are not in meta.
 type ledger struct {
 	counts      map[laneState]int64
@@ -165,7 +169,7 @@ func (t *tx) flushLasts() error {
 			return err
 		}
 		if n > 0 && t.stmts != nil {
-			t.after = append(t.after, func() { t.stmts.succeeded[s.lane] = s.at })
+			t.after = append(t.after, func() { t.stmts.keepSuccess(s) })
 		}
 	}
 	for lane, f := range t.lasts.failed {
@@ -175,6 +179,14 @@ func (t *tx) flushLasts() error {
 		}
 	}
 	return nil
+}
+
+// keepSuccess remembers when a lane last succeeded, as it is stored.
+func (s *statements) keepSuccess(l laneTime) {
+	if len(s.succeeded) >= mostSucceeded {
+		clear(s.succeeded)
+	}
+	s.succeeded[l.lane] = l.at
 }
 
 // weigh adds the args and headers of a job that waits to the bytes of its lane, sign

@@ -145,8 +145,7 @@ func (g *granting) bring(x *storage.Exchange, head *jobRow, left *int, k *tokens
 	if err != nil || rule.Limit > 1 {
 		return err
 	}
-	var all rules.Group
-	if err := g.tally(key, &all); err != nil || !all.Alone(head.ID) {
+	if all, err := g.tally(key); err != nil || !all.Alone(head.ID) {
 		return err
 	}
 	last := head.ID

@@ -214,7 +214,32 @@ func (w *wake) subscribe() (<-chan fsnotify.Event, func()) {
 		for range n.Errors { // an overflow loses wake-ups, which the tick makes up for
 		}
 	}()
-	return n.Events, func() { _ = n.Close() }
+	return n.Events, func() { letGo(func() { _ = n.Close() }) }
+}
+
+// letGoMost is how long Close of a Store waits for the system to let go of what it watches.
+const letGoMost = 5 * time.Millisecond
+
+// letGo calls end and waits for it, on Linux for letGoMost at the most. There the kernel often takes
+// 15 ms to close a descriptor of inotify, and nothing depends on that: the watch tells nobody any
+// more. To wait for a part of it keeps few of these descriptors open where Stores are opened and
+// closed in a row: a user may have 128.
+func letGo(end func()) {
+	if runtime.GOOS != "linux" {
+		end()
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		end()
+	}()
+	most := time.NewTimer(letGoMost)
+	defer most.Stop()
+	select {
+	case <-ended:
+	case <-most.C:
+	}
 }
 
 func (w *wake) watcher() (*fsnotify.Watcher, error) {
