@@ -28,7 +28,6 @@ const (
 	setKept   // errand_kept has a row of a leased job
 
 	// The next are about many jobs: setLetIn about a list of them, the others about all of a range.
-
 	setLetIn   // blocked jobs are ready or scheduled, due at a time at the earliest
 	setReady   // those that are due
 	setEarly   // those with keys in the range are due earlier, as the clock was set back
@@ -70,10 +69,8 @@ type delta struct {
 
 	// The next are answers, but for the jobs of setLetIn.
 
-	cancelling bool // the job was asked to stop
-	// jobs are those of setLetIn; of setReady, which answers with them, those that may be members of
-	// groups and are ready now.
-	jobs []facts
+	cancelling bool    // the job was asked to stop
+	jobs       []facts // of setLetIn; of setReady, those that may be members of groups and are ready now
 }
 
 // rewrite is what a delta has for a job whose place may be another, or its args.

@@ -451,9 +451,8 @@ func (s *Store) Path() string { return s.path }
 func (s *Store) Durability() Durability { return s.opts.Durability }
 
 // Close implements [storage.Store]. Closing twice is harmless; every call
-// returns when all is closed; Linux may take some milliseconds more to close what
-// watches for other processes. Close waits for calls under way and must not be
-// called by the function of a Tx.
+// returns when all is closed, but for a watch that Linux may take longer to close. It
+// waits for calls under way and must not be called by the function of a Tx.
 func (s *Store) Close() error {
 	s.closing.Do(func() { s.result = s.close() })
 	return s.result
