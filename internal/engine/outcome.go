@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -204,19 +203,6 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 		f.DueAt = again
 	}
 	return f
-}
-
-// ofHandler returns the MaxCrashes that the handler of a lane has of its own.
-func (c *Config) ofHandler(queue, kind string) int {
-	h, _ := c.handler(queue, kind)
-	return h.MaxCrashes
-}
-
-// diesOf reports whether a job is dead after crashes in a row: as many as the MaxCrashes of its
-// handler, or one for a policy without retries. With a MaxCrashes of [NoCrashes] none is.
-func (c *Config) diesOf(crashes int, job *storage.Leased, d policy.Document) bool {
-	most := cmp.Or(c.ofHandler(job.Queue, job.Kind), c.MaxCrashes)
-	return most != NoCrashes && (crashes >= most || d.For(policy.Retryable).Retries <= 0)
 }
 
 // dead makes f the outcome of a dead letter, with the policy in effect.

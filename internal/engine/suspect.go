@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
 
@@ -44,6 +46,19 @@ func (g *Turnstile) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.n--
+}
+
+// ofHandler returns the MaxCrashes that the handler of a lane has of its own.
+func (c *Config) ofHandler(queue, kind string) int {
+	h, _ := c.handler(queue, kind)
+	return h.MaxCrashes
+}
+
+// diesOf reports whether a job is dead after crashes in a row: as many as the MaxCrashes of its
+// handler, or one for a policy without retries. With a MaxCrashes of [NoCrashes] none is.
+func (c *Config) diesOf(crashes int, job *storage.Leased, d policy.Document) bool {
+	most := cmp.Or(c.ofHandler(job.Queue, job.Kind), c.MaxCrashes)
+	return most != NoCrashes && (crashes >= most || d.For(policy.Retryable).Retries <= 0)
 }
 
 // suspects are jobs that may be to blame for the death of their processes.
