@@ -142,6 +142,10 @@ type forwarder struct {
 	signer wire.Signer // nil: Key is to be called
 	shared wire.Verifier
 
+	// keeping is held by who reads all kept verdicts from the file, and shared by who changes some, in
+	// the file and then here.
+	keeping sync.RWMutex
+
 	mu    sync.Mutex
 	kept  map[errand.ID]keptVerdict
 	asks  int // rises when all streams are to ask

@@ -208,6 +208,8 @@ type settlement struct {
 // verdicts on others, and writes the row.
 func (s *stream) settle(ctx context.Context, x ratchet.Settlement) error {
 	ctx = context.WithoutCancel(ctx) // an interruption ends a request, and no commit
+	s.of.keeping.RLock()
+	defer s.of.keeping.RUnlock()
 	row := s.row
 	row.Device = x.After
 	if x.Renew {
@@ -408,6 +410,8 @@ func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], queue 
 // applyKept ends a job on whose verdict there was no lease, and reports whether the job is to be sent.
 func (s *stream) applyKept(ctx context.Context, p *parcel) (sends bool, err error) {
 	f := s.of
+	f.keeping.RLock()
+	defer f.keeping.RUnlock()
 	f.mu.Lock()
 	v, ok := f.kept[p.ID]
 	f.mu.Unlock()
@@ -506,6 +510,8 @@ func (f *forwarder) sweepSometimes() {
 // sweep deletes what waits for nothing any more: verdicts on jobs that have ended, and lists of sends
 // older than Keep.
 func (f *forwarder) sweep(ctx context.Context) error {
+	f.keeping.RLock()
+	defer f.keeping.RUnlock()
 	f.mu.Lock()
 	kept := make(map[errand.ID]keptVerdict, len(f.kept))
 	for id, v := range f.kept {

@@ -175,6 +175,8 @@ func (s *stream) own(ctx context.Context) (err error) {
 		return err
 	}
 	s.owner = ratchet.Owner{Row: s.row.Device}
+	f.keeping.Lock()
+	defer f.keeping.Unlock()
 	kept, err := f.rows.kept(ctx)
 	if err != nil {
 		s.row = outRow{}
