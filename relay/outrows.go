@@ -355,12 +355,11 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	}
 	over, judged, failed := map[*parcel]bool{}, map[errand.ID]bool{}, []*parcel(nil)
 	for _, v := range c.Verdicts {
-		judged[errand.ID(v.Job)] = true
 		p := hand[v.Job]
-		if p == nil {
+		if p == nil { // or it has come since: then its verdict is kept
 			continue
 		}
-		over[p] = true
+		judged[p.ID], over[p] = true, true
 		if v.Outcome == ratchet.Enqueued || v.Outcome == ratchet.Duplicate {
 			p.end(nil)
 			continue
