@@ -60,6 +60,7 @@ type stream struct {
 	failed   string    // how the last sends have failed
 	failures int       // how often in a row
 	asks     int       // forwarder.asks when it last asked
+	why      string    // it was held last; empty: it was not, or that is not known
 	open     bool      // the server has verdicts on jobs in S
 	idle     *time.Timer
 }
@@ -309,6 +310,12 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 	f := s.of
 	switch {
 	case x.After.Held:
+		switch {
+		case x.Missing.Before > 0:
+			s.why = "the server was put back to an older copy"
+		case a.Answer.Status == ratchet.Forked:
+			s.why = "this device was put back to an older copy, or another has its key"
+		}
 		f.askAll()
 		go f.askEach()
 		return f.away.shut(s.whyHeld(), cmp.Or(f.options.backoff, heldEvery))
@@ -533,8 +540,10 @@ func (s *stream) settleIdle() {
 	_ = s.sendNow(ctx) // else the next ask does
 }
 
+// whyHeld says what ends the hold of the stream, and why it is held, as far as is known.
 func (s *stream) whyHeld() string {
-	return fmt.Sprintf("stream %d is held until errand devices accept on the server: this device or the server was put back to an older copy, or another device has its key", s.index)
+	why := cmp.Or(s.why, "this device or the server was put back to an older copy, or another device has its key")
+	return fmt.Sprintf("stream %d is held until errand devices accept on the server: %s", s.index, why)
 }
 
 func (s *stream) isHeld() bool {
