@@ -103,10 +103,10 @@ func OpenRequest(method, server string, header http.Header, keyOf func(device st
 	t.bytes("token", h.Token[:])
 	t.bytes("check", h.Check[:])
 	h.body = t.sealed(l.withDefaults())
-	h.Encoding = h.body.encoding
 	if t.err != nil {
-		return h, t.err
+		return h, t.err // in an answer that has the encoding Identity
 	}
+	h.Encoding = h.body.encoding
 	return h, h.validate()
 }
 
