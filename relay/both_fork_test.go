@@ -82,7 +82,7 @@ func TestBoth_missingTombstone(t *testing.T) {
 	stop := d.start(t, w)
 	until(t, "30 are done", func() bool { return d.count(t, errand.Done) == 30 })
 	n := f.row0().N
-	if err := f.rows.dropSent(t.Context(), time.Now().Add(time.Hour)); err != nil {
+	if err := f.rows.dropSent(t.Context(), "up", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	d.add(t, 20, none)
