@@ -58,6 +58,7 @@ type missingDoc struct {
 	Before   uint64 `json:"before"`
 	Jobs     []byte `json:"jobs,omitempty"`     // of S
 	Outcomes []byte `json:"outcomes,omitempty"` // of these
+	Unlisted bool   `json:"unlisted,omitempty"` // sends are not listed, see Options.Keep
 }
 
 // outRow is the row of a stream as it was read or written last.
@@ -301,7 +302,7 @@ func (s *stream) commit(ctx context.Context, tx *sql.Tx, c *settlement, hand map
 		entries = append(entries, storage.Entry{Class: sentClass, Name: sentName(s.row.ID, c.Of), Doc: idBytes(c.done)})
 	}
 	if m := c.Missing; m.Before > 0 {
-		e, err := missingEntry(ctx, topics, f.options.Queue, s.row.ID, m)
+		e, err := missingEntry(ctx, topics, missingDoc{Queue: f.options.Queue, Unlisted: f.options.Keep == 0}, s.row.ID, m)
 		if err != nil {
 			return err
 		}
@@ -394,13 +395,13 @@ func errRefused(reason string) error {
 }
 
 // missingEntry returns the row of jobs that a server lacks, unless there is one.
-func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], queue string, stream ratchet.ID, m ratchet.Missing) ([]storage.Entry, error) {
+func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], d missingDoc, stream ratchet.ID, m ratchet.Missing) ([]storage.Entry, error) {
 	name := sentName(stream, m.Before)
 	_, err := topics.Entry(ctx, missingClass, name)
 	if !errors.Is(err, errand.ErrNotFound) {
 		return nil, err
 	}
-	d := missingDoc{Queue: queue, After: m.S.N, Before: m.Before}
+	d.After, d.Before = m.S.N, m.Before
 	for _, v := range m.S.Verdicts {
 		d.Jobs = append(d.Jobs, v.Job[:]...)
 		d.Outcomes = append(d.Outcomes, byte(v.Outcome))
