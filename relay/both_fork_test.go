@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -340,5 +341,38 @@ func TestForward_heldWritesNothing(t *testing.T) {
 	}
 	if n := len(must(Missing(t.Context(), d.Queue))); n != 1 {
 		t.Errorf("%d lists of what the server lacks, want 1", n)
+	}
+}
+
+// The streams of a device whose name goes on with a slash are none of another file of this one.
+func TestRows_otherFile(t *testing.T) {
+	h, _, _ := newHub(t)
+	begin := func(device string, stream ratchet.ID) bool {
+		other := false
+		if err := inTx(t.Context(), h.Queue, func(_ *sql.Tx, in rows) (err error) {
+			if other, err = in.otherFile(t.Context(), device, stream); err != nil {
+				return err
+			}
+			return in.putStream(t.Context(), streamName(device, stream), streamRow{Server: ratchet.Server{N: 1}})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return other
+	}
+	for _, c := range []struct {
+		device string
+		stream ratchet.ID
+		other  bool
+	}{
+		{"pi-17/1", ratchet.ID{1}, false},
+		{"pi-17", ratchet.ID{2}, false},
+		{"pi-17", ratchet.ID{2, 15: 1}, false},
+		{"pi-17/1", ratchet.ID{1, 15: 1}, false},
+		{"pi-17", ratchet.ID{3}, true},
+		{"pi-17/1", ratchet.ID{2}, true},
+	} {
+		if got := begin(c.device, c.stream); got != c.other {
+			t.Errorf("stream %x of %s: another file %t, want %t", c.stream, c.device, got, c.other)
+		}
 	}
 }
