@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -66,6 +67,70 @@ func TestBoth_clone(t *testing.T) {
 	until(t, "nothing is held", func() bool { return !d.held(t) && !clone.held(t) && !h.heldThere(t) })
 }
 
+// A device that keeps no jobs names the requests whose jobs a server lacks that was put back.
+func TestBoth_missingUnkept(t *testing.T) {
+	h, private, public := newHub(t)
+	d := h.device(t, private, public)
+	d.options.Streams, d.options.Keep = 1, -1
+	h.close(t)
+	old := filepath.Join(t.TempDir(), "old.db")
+	copyFile(t, h.path, old)
+	h.open(t)
+	d.add(t, 30, none)
+	w := d.worker()
+	f := d.forward(t, w)
+	stop := d.start(t, w)
+	until(t, "all are done, and not kept", func() bool {
+		return len(must(d.Jobs(context.WithoutCancel(t.Context()), errand.JobFilter{Queue: "up"}, nil)).Jobs) == 0
+	})
+	stop()
+	n := f.row0().N
+	h.close(t)
+	copyFile(t, old, h.path)
+	h.open(t)
+	d.add(t, 10, none)
+	d.run(t)
+	until(t, "it is held", func() bool { return d.held(t) })
+	all := must(Missing(t.Context(), d.Queue))
+	if len(all) != 1 || len(all[0].Jobs) != 0 || all[0].From != 1 || all[0].To != n-1 {
+		t.Errorf("missing: %+v: want the requests 1 to %d", all, n-1)
+	}
+}
+
+// What is not listed of a stream lacks as a range, unless nothing can be in it.
+func TestMissing_range(t *testing.T) {
+	d := newDevice(t, newFake(t))
+	rows := d.forward(t, d.worker()).rows
+	list, tombstone := idBytes([]storage.ID{{1}}), []byte{}
+	for _, c := range []struct {
+		name           string
+		lists          map[uint64][]byte
+		unlisted       bool
+		before         uint64
+		from, to, jobs uint64
+	}{
+		{name: "no list", before: 9, from: 3, to: 8},
+		{name: "nothing between", before: 3},
+		{name: "no jobs since the last list", lists: map[uint64][]byte{2: list}, before: 9},
+		{name: "not listed since then", lists: map[uint64][]byte{1: tombstone}, unlisted: true, before: 9, from: 3, to: 8},
+		{name: "lists that were dropped", lists: map[uint64][]byte{5: tombstone, 6: list}, before: 9, from: 3, to: 5, jobs: 1},
+		{name: "lists", lists: map[uint64][]byte{3: list, 5: list}, before: 9, jobs: 2},
+		{name: "lists from later", lists: map[uint64][]byte{9: list}, before: 9},
+	} {
+		id := newID()
+		for n, doc := range c.lists {
+			must(rows.PutEntries(t.Context(), []storage.Entry{{Class: sentClass, Name: sentName(id, n), Doc: doc}}))
+		}
+		row := storage.Entry{Class: missingClass, Name: sentName(id, c.before), Doc: docOf(missingDoc{Queue: "up", After: 2, Before: c.before, Unlisted: c.unlisted})}
+		must(rows.PutEntries(t.Context(), []storage.Entry{row}))
+		for _, l := range must(Missing(t.Context(), d.Queue)) {
+			if l.name == row.Name && (l.From != c.from || l.To != c.to || len(l.Jobs) != int(c.jobs)) {
+				t.Errorf("%s: the requests %d to %d, and %d jobs: want %d to %d, and %d", c.name, l.From, l.To, len(l.Jobs), c.from, c.to, c.jobs)
+			}
+		}
+	}
+}
+
 // The server is put back to an older copy, while the device does not keep its jobs any more: what is missing is
 // named as a range of requests, and cannot be sent again.
 func TestBoth_missingTombstone(t *testing.T) {
@@ -82,7 +147,7 @@ func TestBoth_missingTombstone(t *testing.T) {
 	stop := d.start(t, w)
 	until(t, "30 are done", func() bool { return d.count(t, errand.Done) == 30 })
 	n := f.row0().N
-	if err := f.rows.dropSent(t.Context(), time.Now().Add(time.Hour)); err != nil {
+	if err := f.rows.dropSent(t.Context(), "up", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	d.add(t, 20, none)
@@ -276,5 +341,38 @@ func TestForward_heldWritesNothing(t *testing.T) {
 	}
 	if n := len(must(Missing(t.Context(), d.Queue))); n != 1 {
 		t.Errorf("%d lists of what the server lacks, want 1", n)
+	}
+}
+
+// The streams of a device whose name goes on with a slash are none of another file of this one.
+func TestRows_otherFile(t *testing.T) {
+	h, _, _ := newHub(t)
+	begin := func(device string, stream ratchet.ID) bool {
+		other := false
+		if err := inTx(t.Context(), h.Queue, func(_ *sql.Tx, in rows) (err error) {
+			if other, err = in.otherFile(t.Context(), device, stream); err != nil {
+				return err
+			}
+			return in.putStream(t.Context(), streamName(device, stream), streamRow{Server: ratchet.Server{N: 1}})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return other
+	}
+	for _, c := range []struct {
+		device string
+		stream ratchet.ID
+		other  bool
+	}{
+		{"pi-17/1", ratchet.ID{1}, false},
+		{"pi-17", ratchet.ID{2}, false},
+		{"pi-17", ratchet.ID{2, 15: 1}, false},
+		{"pi-17/1", ratchet.ID{1, 15: 1}, false},
+		{"pi-17", ratchet.ID{3}, true},
+		{"pi-17/1", ratchet.ID{2}, true},
+	} {
+		if got := begin(c.device, c.stream); got != c.other {
+			t.Errorf("stream %x of %s: another file %t, want %t", c.stream, c.device, got, c.other)
+		}
 	}
 }

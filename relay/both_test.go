@@ -8,11 +8,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/relay/internal/wire"
 )
 
 // hub is a server with a queue, which can be stopped and put back to a copy of its file.
@@ -213,4 +215,27 @@ func TestBoth_devicePutBack(t *testing.T) {
 		return d.count(t, errand.Done) == 400
 	})
 	h.wantOnce(t, 400)
+}
+
+// Whoever is in between has the server answer other texts with the signatures of the device. That uses up nothing.
+func TestBoth_forgedFailure(t *testing.T) {
+	h, private, public := newHub(t)
+	h.mu.Lock()
+	real := h.handler
+	h.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get(wire.TextHeader), " send ") {
+			r.Header.Set(wire.TextHeader, "nonsense")
+		}
+		real.ServeHTTP(w, r)
+	})
+	h.mu.Unlock()
+	d := h.device(t, private, public)
+	id := d.put(t, errand.JobOptions{})
+	d.run(t)
+	until(t, "the job is kept back", func() bool {
+		j := d.info(t, id)
+		return j.Snoozes > 0 || j.Retry > 0
+	})
+	d.wantUnspent(t)
+	h.wantOnce(t, 0)
 }

@@ -49,5 +49,7 @@
 //	503  the queue is closed, busy, or has no room; Retry-After says when to try again
 //
 // An answer is signed with the server's key, or with that of the device if both have the same.
-// It cannot be signed if the request has no signature in the form of one, or if the server lacks the key.
+// It is not if the server lacks the key, or could not find out who has signed the request. The status 401 is
+// signed all the same, as the answer to the signature that came: whoever is in between can have it for a
+// request of a device, whose gate then closes for a while.
 package relay

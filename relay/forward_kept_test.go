@@ -241,7 +241,7 @@ func TestForward_sweepSends(t *testing.T) {
 	}
 	left := func(before time.Time) (text string) {
 		t.Helper()
-		if err := of.rows.dropSent(t.Context(), before); err != nil {
+		if err := of.rows.dropSent(t.Context(), "up", before); err != nil {
 			t.Fatal(err)
 		}
 		if err := of.rows.each(t.Context(), sentClass, func(e storage.Entry) error {
@@ -280,6 +280,53 @@ func TestForward_sweepSends(t *testing.T) {
 	}
 	if got, want := left(e.UpdatedAt.Add(time.Millisecond)), " 0/60:0 1/7:0"; got != want {
 		t.Errorf("after the next ones are old: left%s, want%s", got, want)
+	}
+}
+
+// Lists of sends go by the Keep of their own queue, also beside other queues whose names begin alike.
+func TestForward_sweepOwnSends(t *testing.T) {
+	d := newDevice(t, newFake(t))
+	lists := func(f *forwarder) (names []string) {
+		for _, s := range f.streams {
+			row := must(f.rows.read(t.Context(), f.options.Queue, s.index))
+			names = append(names, sentName(row.ID, 1))
+		}
+		return names
+	}
+	var all []*forwarder
+	for _, queue := range []string{"up", "up/00", "up2"} {
+		o := d.options
+		o.Queue = queue
+		if queue != "up" {
+			o.Keep = -1
+		}
+		f := &forwarder{queue: d.Queue, options: o}
+		if err := errors.Join(f.validate(), f.open(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, f)
+	}
+	given := sentName(newID(), 1) // of a stream that one of them has given up
+	rows := all[0].rows
+	for _, name := range append(slices.Concat(lists(all[0]), lists(all[1]), lists(all[2])), given) {
+		must(rows.PutEntries(t.Context(), []storage.Entry{{Class: sentClass, Name: name, Doc: idBytes([]storage.ID{{1}})}}))
+	}
+	last := must(rows.Entry(t.Context(), sentClass, given)).UpdatedAt
+	until(t, "the clock has moved", func() bool { return d.Clock().Now.After(last) })
+	for swept, f := range all[:2] {
+		if err := f.sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, of := range all {
+			for _, name := range lists(of) {
+				if e := must(rows.Entry(t.Context(), sentClass, name)); (len(e.Doc) == 0) != (i == 1 && swept == 1) {
+					t.Errorf("after the sweep of queue %s a list of queue %s has %d bytes", f.options.Queue, of.options.Queue, len(e.Doc))
+				}
+			}
+		}
+		if e := must(rows.Entry(t.Context(), sentClass, given)); len(e.Doc) == 0 {
+			t.Errorf("after the sweep of queue %s the list that is of no queue is gone", f.options.Queue)
+		}
 	}
 }
 

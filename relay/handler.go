@@ -115,7 +115,7 @@ type handler struct {
 type request struct {
 	wire.Head
 	key    string      // the line with which it was verified
-	signer wire.Signer // of the answer; nil: it cannot be signed
+	signer wire.Signer // of the answer; nil: it cannot be signed, or nobody was verified
 }
 
 // refusal is a status that has no effect.
@@ -154,6 +154,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // write sends an answer.
 func (h *handler) write(w http.ResponseWriter, req *request, a wire.Answer) {
 	if req.signer == nil {
+		if a.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(a.RetryAfter))
+		}
 		http.Error(w, a.Error, a.Status)
 		return
 	}
@@ -207,16 +210,20 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, req *request) (w
 	return h.act(r.Context(), req, rights, jobs)
 }
 
-// open verifies the header of a request, and returns the row of its device.
+// open verifies the header of a request, and returns the row of its device. It sets the signer once the signature
+// was verified: whoever is in between could have other texts answered with the signature of a request,
+// and the device would take that for what the server says of its request. Only that a signature is not that of
+// the text is signed nevertheless, since a device reads its key again after that. It ends no job, and
+// uses up nothing.
 func (h *handler) open(r *http.Request, req *request) (device deviceRow, err error) {
-	req.signer = h.key
+	signer := h.key
 	var unread error
 	keyOf := func(name string) wire.Verifier {
 		if device, unread = h.rows.device(r.Context(), name); unread != nil {
 			return nil
 		}
 		if shared, err := wire.ParseSigner(device.Key); err == nil {
-			req.signer = shared
+			signer = shared
 		}
 		verifier, _ := wire.ParseVerifier(device.Key) // never fails, as PutDevice has checked it
 		return verifier
@@ -224,6 +231,9 @@ func (h *handler) open(r *http.Request, req *request) (device deviceRow, err err
 	req.Head, err = wire.OpenRequest(r.Method, h.o.Server, r.Header, keyOf, wire.Limits{})
 	if unread != nil && !errors.Is(unread, errand.ErrNotFound) {
 		return device, unread
+	}
+	if verified := req.Device != ""; verified || errors.Is(err, wire.ErrSignature) {
+		req.signer = signer
 	}
 	req.key = device.Key
 	return device, err

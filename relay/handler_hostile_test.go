@@ -106,6 +106,22 @@ func TestHandler_badBodies(t *testing.T) {
 	}
 }
 
+// A word that the server does not know is answered, also in the place of the encoding, which the answer has otherwise.
+func TestHandler_unknownWords(t *testing.T) {
+	s := serve(t, nil, nil)
+	d := s.device(deviceName, relay.Rights{})
+	for _, c := range []struct{ word, other, field string }{{" identity ", " zstd ", "encoding"}, {" send ", " take ", "kind"}, {" 2 ", " 1.5 ", "length"}} {
+		m := d.raw(wire.Identity, []byte("[]"))
+		text := strings.Replace(m.Header.Get(wire.TextHeader), c.word, c.other, 1)
+		m.Header.Set(wire.TextHeader, text)
+		m.Header.Set(wire.SignatureHeader, hex.EncodeToString(d.signer.Sign([]byte(text))))
+		w := d.deliver(m)
+		if text := unsignedText(t, w); w.Code != http.StatusBadRequest || !strings.Contains(text, c.field) {
+			t.Errorf("%s: status %d %q", c.field, w.Code, text)
+		}
+	}
+}
+
 // unsignedText returns the body of an answer without looking at its signature, which must be there.
 func unsignedText(t testing.TB, w *httptest.ResponseRecorder) string {
 	t.Helper()

@@ -252,6 +252,48 @@ func TestHandler_strangers(t *testing.T) {
 	s.wantJobs(0)
 }
 
+// What is answered to a text that nobody has signed is not signed itself, whatever signature comes with it, but for the
+// word that it is not signed.
+func TestHandler_notVerified(t *testing.T) {
+	s := serve(t, nil, nil)
+	for _, d := range []*device{s.device(deviceName, relay.Rights{}), s.shared("a")} {
+		_, send := d.owner.Send(newID())
+		head, m, err := wire.SignRequest(d.head(send), []wire.Job{job("k")}, d.signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := m.Header.Get(wire.TextHeader)
+		for _, c := range []struct {
+			name, method string
+			texts        []string
+			status       int
+			signed       bool
+		}{
+			{"no text", "POST", nil, 400, false},
+			{"nonsense", "POST", []string{"nonsense"}, 400, false},
+			{"two texts", "POST", []string{text, text}, 400, false},
+			{"too long", "POST", []string{strings.Repeat("n", 2000)}, 413, false},
+			{"another version", "POST", []string{strings.Replace(text, "/1", "/2", 1)}, 400, false},
+			{"an answer", "POST", []string{strings.Replace(text, "request", "answer", 1)}, 400, false},
+			{"another method", "GET", []string{text}, 400, false},
+			{"another kind", "POST", []string{strings.Replace(text, " send ", " ask ", 1)}, 401, true},
+		} {
+			forged := m
+			forged.Header = m.Header.Clone()
+			forged.Header[wire.TextHeader] = c.texts
+			r := httpRequest(forged, bytes.NewReader(m.Body))
+			r.Method = c.method
+			w := httptest.NewRecorder()
+			s.h.ServeHTTP(w, r)
+			_, err := wire.OpenAnswer(head, w.Code, w.Header(), w.Body, d.from, wire.Limits{})
+			if w.Code != c.status || (err == nil) != c.signed {
+				t.Errorf("%s: status %d, as an answer %v: want %d, signed %t", c.name, w.Code, err, c.status, c.signed)
+			}
+		}
+	}
+	s.wantJobs(0)
+}
+
 // during is a body that does something when it is first read.
 type during struct {
 	r  io.Reader
@@ -283,7 +325,7 @@ func TestHandler_keyReplaced(t *testing.T) {
 	s.wantJobs(0)
 }
 
-// The server says what it cannot do now, and takes nothing.
+// The server says what it cannot do now, and takes nothing. It cannot know by then whose the request is.
 func TestHandler_closed(t *testing.T) {
 	s := serve(t, nil, nil)
 	d := s.device(deviceName, relay.Rights{})
@@ -291,7 +333,7 @@ func TestHandler_closed(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := d.deliver(must2(wire.SignRequest(d.head(ratchet.Request{ID: newID(), Kind: ratchet.AskCheck}), nil, d.signer)))
-	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "10" || w.Header().Get(wire.SignatureHeader) == "" {
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "10" || w.Header().Get(wire.SignatureHeader) != "" {
 		t.Errorf("status %d, header %v", w.Code, w.Header())
 	}
 }

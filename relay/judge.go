@@ -19,7 +19,7 @@ import (
 )
 
 // MadeHeader is the header of a job that says when it was made on its device, as in RFC 3339. A job
-// of a device without a clock has none.
+// of a device without a clock has none, nor has one whose own headers leave no room for it.
 const MadeHeader = "errand-made"
 
 // The limits of the keys of a queue's jobs, in bytes.
@@ -75,12 +75,13 @@ func (j *judge) judge(jobs []wire.Job) []ratchet.Verdict {
 	}
 	return ratchet.Judge(plain, func(p ratchet.Job) (ratchet.Outcome, string) {
 		i := place[p.ID]
-		return j.one(ready[i], faults[i])
+		return j.one(ready[i], jobs[i].Headers, faults[i])
 	})
 }
 
-// one tries one job, unless there is a fault of it.
-func (j *judge) one(job errand.NewJob, fault error) (ratchet.Outcome, string) {
+// one tries one job, unless there is a fault of it. If there is no room for [MadeHeader] it goes with the headers
+// that it had on the device.
+func (j *judge) one(job errand.NewJob, headers map[string]string, fault error) (ratchet.Outcome, string) {
 	if j.err != nil || j.reasons > maxReasons-wire.MaxReason {
 		return ratchet.Later, ""
 	}
@@ -97,6 +98,10 @@ func (j *judge) one(job errand.NewJob, fault error) (ratchet.Outcome, string) {
 	if fault == nil {
 		// As one of many, since middleware is named in the error then.
 		added, fault = j.queue.EnqueueManyTx(j.ctx, j.tx, []errand.NewJob{job})
+		if field, ok := errors.AsType[*errand.FieldError](fault); ok && strings.HasSuffix(field.Field, "headers") && !maps.Equal(job.Options.Headers, headers) {
+			job.Options.Headers = headers
+			added, fault = j.queue.EnqueueManyTx(j.ctx, j.tx, []errand.NewJob{job})
+		}
 	}
 	middleware, ofMiddleware := errors.AsType[*door.JobError](fault)
 	switch {

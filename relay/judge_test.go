@@ -160,6 +160,28 @@ func TestJudge_ownKeys(t *testing.T) {
 	}
 }
 
+// A job whose headers are as many as may be is taken as it is, without the time at which it was made. One with more
+// is refused.
+func TestJudge_headers(t *testing.T) {
+	s := serve(t, &errand.Options{MaxHeaders: 1000}, nil)
+	d := s.device(deviceName, relay.Rights{})
+	sized := func(n int) wire.Job {
+		return job("k", func(j *wire.Job) {
+			j.Made, j.Headers = time.Date(2026, 11, 30, 8, 0, 0, 0, time.UTC), map[string]string{"a": strings.Repeat("x", n-len(`{"a":""}`))}
+		})
+	}
+	got := d.send(sized(100), sized(1000), sized(990), sized(1001))
+	if outcomes(got) != "eeer" || !strings.Contains(got[3].Reason, "headers 1001: must be at most 1000") {
+		t.Errorf("verdicts %+v", got)
+	}
+	for i, j := range jobsOf(t, s.q) {
+		j = must(s.q.Job(t.Context(), j.ID))(t)
+		if _, made := j.Headers[relay.MadeHeader]; made != (i == 0) || len(j.Headers["a"]) == 0 {
+			t.Errorf("job %d has %d headers, and the time: %t", i, len(j.Headers), made)
+		}
+	}
+}
+
 // A queue that is full takes what it has room for. The device is told to come later with the rest.
 //
 //errand:shows a server without room | | A server whose queue is full takes what there is room for, and has the device wait with the rest

@@ -102,7 +102,7 @@ type Lack struct {
 	FoundAt time.Time `json:"found_at"`
 	// Jobs are those that the device still lists.
 	Jobs []errand.ID `json:"jobs,omitempty"`
-	// From and To are the numbers of the requests whose jobs are not listed any more, see
+	// From and To are the numbers of the requests whose jobs are not listed, or not any more, see
 	// [Options].Keep. Both are zero if there are none.
 	From uint64 `json:"from,omitempty"`
 	To   uint64 `json:"to,omitempty"`
@@ -172,7 +172,7 @@ func (r outRows) lack(ctx context.Context, row missingRow) (Lack, error) {
 	if _, err := hex.Decode(id[:], []byte(stream)); err != nil {
 		return l, fmt.Errorf("errand: relay: missing jobs %q: %w", row.entry.Name, err)
 	}
-	after := sentName(id, max(m.S.N, 1)-1)
+	after, listed := sentName(id, max(m.S.N, 1)-1), false
 	for {
 		page, _, err := r.Entries(ctx, sentClass, "", after, 50)
 		if err != nil {
@@ -183,8 +183,10 @@ func (r outRows) lack(ctx context.Context, row missingRow) (Lack, error) {
 			if n := numberOf(e.Name); !strings.HasPrefix(e.Name, stream+"/") || n >= m.Before {
 				page = nil
 				break
-			} else if n > m.S.N && len(e.Doc) == 0 {
-				l.From, l.To = m.S.N+1, n
+			} else if n > m.S.N {
+				if listed = true; len(e.Doc) == 0 {
+					l.From, l.To = m.S.N+1, n
+				}
 			}
 			if has := l.has(e); len(has) > 0 {
 				l.Jobs, l.sends = append(l.Jobs, has...), append(l.sends, e)
@@ -193,6 +195,20 @@ func (r outRows) lack(ctx context.Context, row missingRow) (Lack, error) {
 		if len(page) < 50 {
 			break
 		}
+	}
+	if listed || m.Before <= m.S.N+1 {
+		return l, nil
+	}
+	unlisted := row.doc.Unlisted
+	if !unlisted { // a stream with lists before has had no jobs since
+		page, _, err := r.Entries(ctx, sentClass, "", stream+"/", 1)
+		if err != nil {
+			return l, err
+		}
+		unlisted = len(page) == 0 || !strings.HasPrefix(page[0].Name, stream+"/")
+	}
+	if unlisted {
+		l.From, l.To = m.S.N+1, m.Before-1
 	}
 	return l, nil
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,6 +58,7 @@ type missingDoc struct {
 	Before   uint64 `json:"before"`
 	Jobs     []byte `json:"jobs,omitempty"`     // of S
 	Outcomes []byte `json:"outcomes,omitempty"` // of these
+	Unlisted bool   `json:"unlisted,omitempty"` // sends are not listed, see Options.Keep
 }
 
 // outRow is the row of a stream as it was read or written last.
@@ -300,7 +302,7 @@ func (s *stream) commit(ctx context.Context, tx *sql.Tx, c *settlement, hand map
 		entries = append(entries, storage.Entry{Class: sentClass, Name: sentName(s.row.ID, c.Of), Doc: idBytes(c.done)})
 	}
 	if m := c.Missing; m.Before > 0 {
-		e, err := missingEntry(ctx, topics, f.options.Queue, s.row.ID, m)
+		e, err := missingEntry(ctx, topics, missingDoc{Queue: f.options.Queue, Unlisted: f.options.Keep == 0}, s.row.ID, m)
 		if err != nil {
 			return err
 		}
@@ -392,13 +394,13 @@ func errRefused(reason string) error {
 }
 
 // missingEntry returns the row of jobs that a server lacks, unless there is one.
-func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], queue string, stream ratchet.ID, m ratchet.Missing) ([]storage.Entry, error) {
+func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], d missingDoc, stream ratchet.ID, m ratchet.Missing) ([]storage.Entry, error) {
 	name := sentName(stream, m.Before)
 	_, err := topics.Entry(ctx, missingClass, name)
 	if !errors.Is(err, errand.ErrNotFound) {
 		return nil, err
 	}
-	d := missingDoc{Queue: queue, After: m.S.N, Before: m.Before}
+	d.After, d.Before = m.S.N, m.Before
 	for _, v := range m.S.Verdicts {
 		d.Jobs = append(d.Jobs, v.Job[:]...)
 		d.Outcomes = append(d.Outcomes, byte(v.Outcome))
@@ -538,12 +540,40 @@ func (f *forwarder) sweep(ctx context.Context) error {
 		}
 		f.forgetKept(id)
 	}
-	return f.rows.dropSent(ctx, f.queue.Clock().Now.Add(-f.options.Keep))
+	return f.rows.dropSent(ctx, f.options.Queue, f.queue.Clock().Now.Add(-f.options.Keep))
 }
 
-// dropSent deletes lists of sends that were written before a time. The last of a stream stays as an empty
+// listsOf returns a function that reports whether the lists of a stream are those of a queue. Those of streams that
+// were given up are nobody's by name: they are of the queue if no other is relayed, and else of none.
+func (r outRows) listsOf(ctx context.Context, queue string) (own func(stream string) bool, err error) {
+	alone, streams := true, map[string]bool{}
+	err = r.each(ctx, queueClass, func(e storage.Entry) error {
+		alone = alone && e.Name == queue
+		return nil
+	})
+	if err != nil || alone {
+		return func(string) bool { return true }, err
+	}
+	err = r.each(ctx, outClass, func(e storage.Entry) error {
+		var d outDoc
+		if of, _ := ofStream(e.Name); of != queue {
+			return nil
+		} else if err := json.Unmarshal(e.Doc, &d); err != nil {
+			return fmt.Errorf("%w: stream %q: %w", errand.ErrCorrupt, e.Name, err)
+		}
+		streams[hex.EncodeToString(d.ID[:])] = true
+		return nil
+	})
+	return func(stream string) bool { return streams[stream] }, err
+}
+
+// dropSent deletes lists of sends of a queue that were written before a time. The last of a stream stays as an empty
 // one, whose own time does not count: so it is known up to which n they are gone.
-func (r outRows) dropSent(ctx context.Context, before time.Time) error {
+func (r outRows) dropSent(ctx context.Context, queue string, before time.Time) error {
+	own, err := r.listsOf(ctx, queue)
+	if err != nil {
+		return err
+	}
 	var old []storage.Entry
 	drop := func() error {
 		if len(old) == 0 || len(old) == 1 && len(old[0].Doc) == 0 {
@@ -576,8 +606,8 @@ func (r outRows) dropSent(ctx context.Context, before time.Time) error {
 					return err
 				}
 			}
-			if after = e.Name; len(e.Doc) > 0 && !e.UpdatedAt.Before(before) {
-				after = stream + "0" // what follows of this stream is younger; the next name after stream + "/"
+			if after = e.Name; !own(stream) || len(e.Doc) > 0 && !e.UpdatedAt.Before(before) {
+				after = stream + "0" // what follows of this stream is younger, or not own; the next name after stream + "/"
 				break
 			}
 			old = append(old, e)

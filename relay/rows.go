@@ -164,7 +164,9 @@ func streamOf(e storage.Entry) (streamRow, error) {
 func (r rows) otherFile(ctx context.Context, device string, stream ratchet.ID) (other bool, err error) {
 	own := streamName(device, stream)
 	err = r.each(ctx, classStream, device+"/", func(e storage.Entry) error {
-		other = other || e.Name[:len(e.Name)-2] != own[:len(own)-2]
+		if of, _ := ofStream(e.Name); of == device { // others have a slash
+			other = other || e.Name[:len(e.Name)-2] != own[:len(own)-2]
+		}
 		return nil
 	})
 	return other, err

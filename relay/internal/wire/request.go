@@ -75,16 +75,17 @@ func (h Head) validate() error {
 
 // OpenRequest verifies the header of a request that has come to a server, with the key that keyOf returns for
 // the name of a device, or nil. If the error is [ErrSignature], the head is good for an answer to it
-// by [SignAnswer], and for nothing else. Its body is read by [Head.Jobs].
+// by [SignAnswer], and for nothing else. If it is another one, and nothing was verified, the head is zero, and good
+// for no answer. The body is read by [Head.Jobs].
 func OpenRequest(method, server string, header http.Header, keyOf func(device string) Verifier, l Limits) (Head, error) {
 	if method != http.MethodPost {
 		return Head{}, wrong("method", method, "must be POST")
 	}
 	t, signature, bytes, err := open(header, "request", requestWords)
-	h := Head{signature: signature, Encoding: Identity}
 	if err != nil {
-		return h, err
+		return Head{}, err
 	}
+	h := Head{signature: signature, Encoding: Identity}
 	device := t.words[deviceWord]
 	if !IsName(device) {
 		return h, ErrSignature
@@ -102,10 +103,10 @@ func OpenRequest(method, server string, header http.Header, keyOf func(device st
 	t.bytes("token", h.Token[:])
 	t.bytes("check", h.Check[:])
 	h.body = t.sealed(l.withDefaults())
-	h.Encoding = h.body.encoding
 	if t.err != nil {
-		return h, t.err
+		return h, t.err // in an answer that has the encoding Identity
 	}
+	h.Encoding = h.body.encoding
 	return h, h.validate()
 }
 

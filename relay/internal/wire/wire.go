@@ -62,7 +62,8 @@
 // # A body
 //
 // A body is one JSON document in UTF-8. It is compressed as in a gzip file if the encoding is gzip. The
-// answer has the encoding of the request, so a device without gzip needs none. A body of
+// answer has the encoding of the request, or identity if the text of that is wrong, so a
+// device without gzip needs none. A body of
 // length 0 has no jobs, in both encodings; a check and an ask have that one. A message has no header
 // Content-Encoding, since a proxy may unpack such a body; its Content-Type is application/octet-stream.
 //
