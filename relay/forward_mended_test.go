@@ -227,3 +227,40 @@ func TestForward_thin(t *testing.T) {
 		}
 	})
 }
+
+// Jobs that were sent again before the device went on are not missing a second time.
+func TestBoth_resentEarly(t *testing.T) {
+	h, private, public := newHub(t)
+	d := h.device(t, private, public)
+	d.options.Streams = 1
+	d.add(t, 10, none)
+	stop := d.run(t)
+	until(t, "10 are done", func() bool { return d.count(t, errand.Done) == 10 })
+	stop()
+	h.close(t)
+	old := filepath.Join(t.TempDir(), "old.db")
+	copyFile(t, h.path, old)
+	h.open(t)
+	for range 3 { // a copy that is one request behind is no fork
+		stop = d.run(t)
+		d.add(t, 10, none)
+		until(t, "more are done", func() bool { return d.count(t, errand.Ready)+d.count(t, errand.Running) == 0 })
+		stop()
+	}
+	h.close(t)
+	copyFile(t, old, h.path)
+	h.open(t)
+	d.add(t, 1, none)
+	d.run(t)
+	until(t, "the stream is held", func() bool { return d.held(t) })
+	n := must(Resend(t.Context(), d.Queue))
+	if n == 0 {
+		t.Fatal("nothing was missing")
+	}
+	must(Accept(t.Context(), h.Queue, "pi-17"))
+	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 41+n })
+	if lacks := must(Missing(t.Context(), d.Queue)); len(lacks) != 0 {
+		t.Errorf("%+v is missing", lacks)
+	}
+	h.wantOnce(t, 11+n)
+}
