@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -345,12 +346,12 @@ func TestForward_heldWritesNothing(t *testing.T) {
 }
 
 // The streams of a device whose name goes on with a slash are none of another file of this one.
-func TestRows_otherFile(t *testing.T) {
+func TestRows_begun(t *testing.T) {
 	h, _, _ := newHub(t)
 	begin := func(device string, stream ratchet.ID) bool {
 		other := false
 		if err := inTx(t.Context(), h.Queue, func(_ *sql.Tx, in rows) (err error) {
-			if other, err = in.otherFile(t.Context(), device, stream); err != nil {
+			if _, other, err = in.begun(t.Context(), device, stream); err != nil {
 				return err
 			}
 			return in.putStream(t.Context(), streamName(device, stream), streamRow{Server: ratchet.Server{N: 1}})
@@ -374,5 +375,48 @@ func TestRows_otherFile(t *testing.T) {
 		if got := begin(c.device, c.stream); got != c.other {
 			t.Errorf("stream %x of %s: another file %t, want %t", c.stream, c.device, got, c.other)
 		}
+	}
+}
+
+// A device begins as many streams as may be, and those go on when there are no more. Streams of others are not counted.
+func TestHandler_manyStreams(t *testing.T) {
+	h, private, public := newHub(t)
+	for _, device := range []string{"pi-17", "pi-17/1"} {
+		if err := inTx(t.Context(), h.Queue, func(_ *sql.Tx, in rows) error {
+			var all []storage.Entry
+			for i := range maxStreams - 2 {
+				doc := streamRow{Server: ratchet.Server{N: 1}}.encode()
+				all = append(all, storage.Entry{Class: classStream, Name: streamName(device, ratchet.ID{1, byte(i), byte(i >> 8)}), Doc: doc})
+			}
+			_, err := in.PutEntries(t.Context(), all)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := h.device(t, private, public)
+	f := d.forward(t, d.worker())
+	ask := func(stream ratchet.ID) wire.Answer {
+		_, r := ratchet.Owner{}.AskCheck(newID())
+		a := must(f.exchange(t.Context(), stream, r, nil))
+		_, r = ratchet.Owner{Phase: ratchet.MustConfirm}.Ask(newID())
+		r.Check = a.Answer.Check
+		return must(f.exchange(t.Context(), stream, r, nil))
+	}
+	streams := []ratchet.ID{newID(), newID(), newID()}
+	for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusForbidden} {
+		a := ask(streams[i])
+		if a.Status != want || want == http.StatusForbidden && !strings.Contains(a.Error, "1000 streams") {
+			t.Errorf("stream %d: status %d %q, want %d", i, a.Status, a.Error, want)
+		}
+		if info := must(GetDevice(t.Context(), h.Queue, "pi-17")); info.Full != (i > 0) || len(info.Streams) != maxStreams-1+min(i, 1) {
+			t.Errorf("stream %d: the device has %d, full %t", i, len(info.Streams), info.Full)
+		}
+	}
+	if a := ask(streams[0]); a.Status != http.StatusOK || a.Answer.Status != ratchet.Taken {
+		t.Errorf("status %d %d of a stream that has begun", a.Status, a.Answer.Status)
+	}
+	if all := must(Devices(t.Context(), h.Queue)); len(all) != 1 || !all[0].Full {
+		t.Errorf("%d devices: want one, which is full", len(all))
 	}
 }

@@ -66,6 +66,8 @@ type DeviceInfo struct {
 	LastSeen time.Time `json:"last_seen,omitzero"`
 	// Held is how many streams are held.
 	Held int `json:"held,omitempty"`
+	// Full is true if the device has 1,000 streams. These go on, and the server takes no others of it.
+	Full bool `json:"full,omitempty"`
 	// Counts are those of all streams together.
 	Counts  Counts       `json:"counts"`
 	Streams []StreamInfo `json:"streams,omitempty"` // by ID
@@ -79,6 +81,7 @@ func (d *DeviceInfo) add(id string, e storage.Entry) error {
 	}
 	d.Streams = append(d.Streams, StreamInfo{ID: id, LastSeen: e.UpdatedAt, N: row.N, Held: row.Held, Counts: row.Counts})
 	d.Counts.Add(row.Counts)
+	d.Full = len(d.Streams) >= maxStreams
 	if row.Held {
 		d.Held++
 	}

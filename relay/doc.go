@@ -41,7 +41,7 @@
 //	200  the protocol's answer
 //	400  the request is malformed, or for another server
 //	401  it is not signed by a device that is known here
-//	403  the device is revoked, or HandlerOptions.Authorize refuses it
+//	403  the device is revoked, or HandlerOptions.Authorize refuses it, or it has begun 1,000 streams already
 //	408  its body did not come in time
 //	413  it is too large
 //	429  too many requests are in work; Retry-After says when there is a place

@@ -132,6 +132,8 @@ var failed = wire.Answer{Status: http.StatusInternalServerError, Error: "errand:
 
 var errRevoked = &refusal{status: http.StatusForbidden, text: "errand: relay: the device is revoked"}
 
+var errStreams = &refusal{status: http.StatusForbidden, text: fmt.Sprintf("errand: relay: the device has %d streams, and may begin no more: add it under another name", maxStreams)}
+
 // ServeHTTP implements [http.Handler].
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var req request
@@ -284,10 +286,14 @@ func (h *handler) act(ctx context.Context, req *request, rights *Rights, jobs []
 		}
 		looks := device.Lookup
 		if s.revision == 0 { // copies of a file from before its first request have other streams
-			if device.Lookup, err = in.otherFile(ctx, req.Device, req.Stream); err != nil {
+			n, other, err := in.begun(ctx, req.Device, req.Stream)
+			if err != nil {
 				return err
 			}
-			device.Lookup = device.Lookup || looks
+			if n >= maxStreams {
+				return errStreams
+			}
+			device.Lookup = other || looks
 		}
 		out = wire.Answer{Status: http.StatusOK}
 		j := judge{ctx: ctx, queue: h.queue, tx: tx, device: req.Device, lookup: device.Lookup, rights: *cmp.Or(rights, &device.Rights)}

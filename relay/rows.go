@@ -129,6 +129,9 @@ type streamRow struct {
 	doc      []byte // as it was read
 }
 
+// maxStreams is how many streams a device has at most. The first request of one reads the rows of all others.
+const maxStreams = 1000
+
 func streamName(device string, stream ratchet.ID) string {
 	return device + "/" + hex.EncodeToString(stream[:])
 }
@@ -160,16 +163,18 @@ func streamOf(e storage.Entry) (streamRow, error) {
 	return s, nil
 }
 
-// otherFile reports whether a device has streams of another file than that of one, see outRows.begin.
-func (r rows) otherFile(ctx context.Context, device string, stream ratchet.ID) (other bool, err error) {
+// begun returns how many streams a device has, and whether some are of another file than that of one, see
+// outRows.begin.
+func (r rows) begun(ctx context.Context, device string, stream ratchet.ID) (n int, other bool, err error) {
 	own := streamName(device, stream)
 	err = r.each(ctx, classStream, device+"/", func(e storage.Entry) error {
 		if of, _ := ofStream(e.Name); of == device { // others have a slash
+			n++
 			other = other || e.Name[:len(e.Name)-2] != own[:len(own)-2]
 		}
 		return nil
 	})
-	return other, err
+	return n, other, err
 }
 
 // putStream writes the row of a stream if it has changed.

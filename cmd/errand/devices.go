@@ -112,6 +112,9 @@ func deviceState(d *relay.DeviceInfo) cell {
 	if held, _ := heldStreams(d); held > 0 {
 		return text(fmt.Sprintf("%d of %d streams held", held, len(d.Streams))).in(yellow)
 	}
+	if d.Full {
+		return text(fmt.Sprintf("%d streams, no more are taken", len(d.Streams))).in(yellow)
+	}
 	return text("taken")
 }
 
