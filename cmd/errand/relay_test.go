@@ -155,6 +155,9 @@ func TestRelay(t *testing.T) {
 	if len(hub) != 2 || hub[0].Origin.Device != "pump-17" || hub[0].Queue != "default" {
 		t.Errorf("on the server are %+v", hub)
 	}
+	if out := succeed(t, "jobs", "show", r.file("device.db"), hub[0].Origin.ID); !strings.Contains(out, first) {
+		t.Errorf("job %s of the device is not in %s", hub[0].Origin.ID, out)
+	}
 	wantLines(t, succeed(t, "dead", "show", r.file("device.db"), refused), `error errand: relay: the server has refused the job: .*kind.*`)
 	wantLines(t, succeed(t, "status", r.file("device.db")), `RELAYED QUEUE DEVICE SERVER STREAMS HELD KEPT MISSING LAST ANSWER`,
 		`up pump-17 jobs.example.org 4 0 \d 0 `+aTime)
