@@ -88,7 +88,7 @@ them go on.`,
 
 func (t *tool) printDevices(p *printer, all []relay.DeviceInfo) {
 	if len(all) == 0 {
-		p.printf("no devices\n")
+		p.printf("this file has no devices\n")
 		return
 	}
 	list := table{head: []string{"DEVICE", "STATE", " ENQUEUED", " DUPLICATES", " REFUSED", " LATER", " BYTES", "LAST SEEN"}}
@@ -340,14 +340,15 @@ func deviceAcceptCommand(t *tool) *cobra.Command {
 		Short: "Let the held streams of a device go on",
 		Long: `Let the held streams of a device go on, or with --all those of all devices. A stream is held
 if the device has shown that its past is another than that of the server: its card was
-cloned, or the file of one side was put back to an older copy. The device asks again within
-some five minutes, or when errand relay is started again there.
+cloned, or the file of one side was put back to an older copy. The device goes on when it
+next asks, within about a minute, or when errand relay is started again there.
 
 From then on each job of the device is looked up before it is enqueued, so that one that
 the server still has is not enqueued again. A job that the server has deleted since is.
 
-After the server was put back, errand relay missing lists on each device what the server
-lacks, and errand relay resend sends it again.`,
+After the server was put back, wait until the device has gone on. Then errand relay
+missing lists there what the server lacks, and errand relay resend sends it again. A stream
+learns of it when it next asks or sends: repeat both until no more is listed.`,
 		Example: "  errand devices accept hub.db pump-17\n  errand devices accept hub.db --all",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -369,8 +370,12 @@ lacks, and errand relay resend sends it again.`,
 }
 
 func goOn(streams int) string {
-	if streams == 1 {
-		return "1 stream goes on"
+	const when = " when the device next asks, within about a minute"
+	switch streams {
+	case 0:
+		return "no stream was held"
+	case 1:
+		return "1 stream goes on" + when
 	}
-	return fmt.Sprintf("%d streams go on", streams)
+	return fmt.Sprintf("%d streams go on%s", streams, when)
 }

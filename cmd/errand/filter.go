@@ -38,7 +38,7 @@ func (f *filterFlags) add(cmd *cobra.Command, states ...queue.State) {
 	flags.StringVar(&f.group, "group", "", "only of this group of --queue")
 	flags.StringVar(&f.tag, "tag", "", "only with this tag")
 	flags.Func("parent", "only those that were enqueued with the end of the job with this `ID`", func(s string) (err error) {
-		f.parent, err = queue.ParseID(s)
+		f.parent, err = parseID(s)
 		return err
 	})
 	originFlag(cmd, &f.origin, "only those that were passed on by a device, and if there is an ID those that are called so there, as `DEVICE[,ID]`")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,7 +29,7 @@ const (
 func (t *tool) jobIDs(ctx context.Context, path string, args []string) (ids []queue.ID, err error) {
 	begun := map[int]string{} // arguments that are the beginning of an ID
 	for i, arg := range args {
-		id, err := queue.ParseID(arg)
+		id, err := parseID(arg)
 		if err != nil {
 			if begun[i], err = idPrefix(arg); err != nil {
 				return nil, err
@@ -52,6 +53,14 @@ func (t *tool) jobIDs(ctx context.Context, path string, args []string) (ids []qu
 	return ids, err
 }
 
+// parseID reads an ID as IDs are written, or as the 32 digits of [queue.Origin].
+func parseID(arg string) (queue.ID, error) {
+	if raw, err := hex.DecodeString(arg); err == nil && len(raw) == len(queue.ID{}) {
+		return queue.ID(raw), nil
+	}
+	return queue.ParseID(arg)
+}
+
 // idPrefix returns the beginning of an ID as IDs are written.
 func idPrefix(arg string) (string, error) {
 	prefix := strings.ToLower(arg)
@@ -60,7 +69,7 @@ func idPrefix(arg string) (string, error) {
 		ok = ok && (r == '-') == (idForm[i] == '-') && strings.ContainsRune("0123456789abcdef-", r)
 	}
 	if !ok {
-		return "", fmt.Errorf("id %.50q: must be the ID of a job, 36 characters, or the first %d or more of them", arg, leastPrefix)
+		return "", fmt.Errorf("id %.50q: must be the ID of a job, 36 characters or 32 digits, or its first %d characters or more", arg, leastPrefix)
 	}
 	return prefix, nil
 }

@@ -18,6 +18,18 @@ func TestIDPrefix(t *testing.T) {
 	}
 }
 
+func TestParseID(t *testing.T) {
+	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
+	for arg, ok := range map[string]bool{
+		id: true, "01890a5dac96774bbcceb302099a8057": true, "01890A5DAC96774BBCCEB302099A8057": true,
+		"01890a5dac96774bbcceb302099a805": false, "01890a5dac96774bbcceb302099a80570": false, "01890a5dac96774bbcceb302099a805g": false, "01890a5d": false,
+	} {
+		if got, err := parseID(arg); (err == nil) != ok || ok && got.String() != id {
+			t.Errorf("%s: %v, %v", arg, got, err)
+		}
+	}
+}
+
 func TestCreatedWithin(t *testing.T) {
 	day := func(s string) time.Time {
 		at, err := time.Parse(time.RFC3339Nano, s)

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,9 +82,8 @@ func (f *relayFlags) run(ctx context.Context, t *tool, path string) (err error) 
 			return err
 		}
 	}
-	o.Key = relay.KeyFile(f.key)
-	if _, err := o.Key(ctx); err != nil { // which would be said only when there is a job
-		return fmt.Errorf("--key: %w", err)
+	if err := f.signs(); err != nil { // which would be said only when there is a job
+		return err
 	}
 	o.Keep = cmp.Or(f.keep, -1)
 	t.errs.Writer = &oneByOne{w: t.errs.Writer} // logs of all streams
@@ -103,6 +105,32 @@ func (f *relayFlags) run(ctx context.Context, t *tool, path string) (err error) 
 	})
 }
 
+var signingKey = regexp.MustCompile(`^(` + privateKey + `|` + sharedKey + `)[0-9a-f]{64}
+?
+?$`)
+
+// signs sets the key of the device. It wants one that signs.
+func (f *relayFlags) signs() error {
+	for _, kind := range []string{publicKey, privateKey, sharedKey} {
+		if strings.HasPrefix(f.key, kind) {
+			return errors.New("--key: must be the name of a file, which this command reads again")
+		}
+	}
+	line, err := os.ReadFile(f.key)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--key: %w", err)
+	case strings.HasPrefix(string(line), publicKey):
+		return fmt.Errorf("--key: %s has a public key, which cannot sign: the device needs the file with its private key, see errand devices new-key", f.key)
+	case !signingKey.Match(line):
+		return fmt.Errorf("--key: %s has no key: want a line that begins with %s or %s and has 64 characters of lower-case hex", f.key, privateKey, sharedKey)
+	case f.serverKey == "" && !strings.HasPrefix(string(line), sharedKey):
+		return errors.New("--server-key is needed, as the key of this device is not that of both sides")
+	}
+	f.options.Key = relay.KeyFile(f.key)
+	return nil
+}
+
 func relayMissingCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "missing FILE",
@@ -116,25 +144,37 @@ any more, see --keep of errand relay.`,
 		Example: "  errand relay missing device.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := t.missing(cmd.Context(), args[0])
+			all, relayed, err := t.missing(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			return t.show(map[string][]relay.Lack{"missing": all}, func(p *printer) { t.printMissing(p, all) })
+			return t.show(map[string][]relay.Lack{"missing": all}, func(p *printer) {
+				if !relayed {
+					p.printf("%s", noRelayed)
+					return
+				}
+				t.printMissing(p, all)
+			})
 		},
 	}
 	completeArgs(cmd, nil)
 	return cmd
 }
 
-// missing returns what servers lack, in a list that is not nil.
-func (t *tool) missing(ctx context.Context, path string) (all []relay.Lack, err error) {
+const noRelayed = "this file has no relayed queue\n"
+
+// missing returns what servers lack, in a list that is not nil, and whether the file has a relayed queue.
+func (t *tool) missing(ctx context.Context, path string) (all []relay.Lack, relayed bool, err error) {
 	err = t.reading(ctx, path, func(q *queue.Queue) error {
+		queues, err := relay.Queues(ctx, q)
+		if err != nil {
+			return err
+		}
 		got, err := relay.Missing(ctx, q)
-		all = append([]relay.Lack{}, got...)
+		all, relayed = append([]relay.Lack{}, got...), len(queues) > 0 || len(got) > 0
 		return err
 	})
-	return all, err
+	return all, relayed, err
 }
 
 func (t *tool) printMissing(p *printer, all []relay.Lack) {
@@ -172,12 +212,12 @@ func relayResendCommand(t *tool) *cobra.Command {
 		Short: "Send the jobs again that a server lacks",
 		Long: `Enqueue the jobs again that errand relay missing lists, as new jobs of their queue, so that
 errand relay sends them. What the file does not have any more cannot be sent. The list is
-empty then. A job that is on the server all the same is done twice there. It asks before,
+empty then. The jobs come after those of their groups that wait. A job that is on the server all the same is done twice there. It asks before,
 or wants --yes.`,
 		Example: "  errand relay resend device.db --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := t.missing(cmd.Context(), args[0])
+			all, relayed, err := t.missing(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -195,7 +235,13 @@ or wants --yes.`,
 				n, err = relay.Resend(cmd.Context(), q)
 				return err
 			})
-			return t.inPart(cmd.Context(), n, map[string]int{"resent": n}, func(p *printer) { p.printf("%s enqueued again\n", jobsText(n)) }, err)
+			return t.inPart(cmd.Context(), n, map[string]int{"resent": n}, func(p *printer) {
+				if !relayed {
+					p.printf("%s", noRelayed)
+					return
+				}
+				p.printf("%s enqueued again\n", jobsText(n))
+			}, err)
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")

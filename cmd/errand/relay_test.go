@@ -155,6 +155,12 @@ func TestRelay(t *testing.T) {
 	if len(hub) != 2 || hub[0].Origin.Device != "pump-17" || hub[0].Queue != "default" {
 		t.Errorf("on the server are %+v", hub)
 	}
+	for _, j := range hub {
+		out := succeed(t, "jobs", "show", r.file("device.db"), j.Origin.ID)
+		if !strings.Contains(out, first) && !strings.Contains(out, second) {
+			t.Errorf("job %s of the device is not in %s", j.Origin.ID, out)
+		}
+	}
 	wantLines(t, succeed(t, "dead", "show", r.file("device.db"), refused), `error errand: relay: the server has refused the job: .*kind.*`)
 	wantLines(t, succeed(t, "status", r.file("device.db")), `RELAYED QUEUE DEVICE SERVER STREAMS HELD KEPT MISSING LAST ANSWER`,
 		`up pump-17 jobs.example.org 4 0 \d 0 `+aTime)
@@ -249,8 +255,8 @@ func TestRelay_PutBack(t *testing.T) {
 	wantLines(t, succeed(t, "devices", "ls", r.file("hub.db")), `pump-17 1 of 1 streams held 1 0 0 0 \d+ `+aTime)
 	wantLines(t, succeed(t, "status", r.file("hub.db")), `1 0 1 1 0 0 0 `+aTime)
 	wantLines(t, succeed(t, "status", r.file("device.db")), `up pump-17 jobs.example.org 1 1 0 1 `+aTime)
-	wantLines(t, succeed(t, "devices", "accept", r.file("hub.db"), "--all"), "1 stream goes on")
-	wantLines(t, succeed(t, "devices", "accept", r.file("hub.db"), "pump-17"), "0 streams go on")
+	wantLines(t, succeed(t, "devices", "accept", r.file("hub.db"), "--all"), "1 stream goes on when the device next asks, within about a minute")
+	wantLines(t, succeed(t, "devices", "accept", r.file("hub.db"), "pump-17"), "no stream was held")
 	s.end(t)
 	pass(third)
 
@@ -359,7 +365,12 @@ func TestRelay_BadUsage(t *testing.T) {
 		{2, "url \"http://jobs.example.org/relay\": must have the scheme https", with(forward, "--to", "http://jobs.example.org/relay")},
 		{2, "--streams must be at least 1", with(forward, "--streams", "0")},
 		{2, "--keep must not be negative", with(forward, "--keep", "-1s")},
-		{2, "--key: ", with(forward, "--key", r.file("none"))},
+		{2, "--key: open ", with(forward, "--key", r.file("none"))},
+		{2, "--key: must be the name of a file", with(forward, "--key", public)},
+		{2, "--key: must be the name of a file", with(forward, "--key", private)},
+		{2, "hub.pub has a public key, which cannot sign", with(forward, "--key", r.file("hub.pub"))},
+		{2, "devices.txt has no key: want a line", with(forward, "--key", r.file("devices.txt"))},
+		{2, "--server-key is needed", forward[:len(forward)-2]},
 		{2, "--server-key: must be the name of a file", with(forward, "--server-key", secret)},
 		{2, "pump-17.key has a private key, which stays where it signs", with(forward, "--server-key", r.file("pump-17.key"))},
 		{2, "accepts 1 arg(s), received 0; usage: errand relay FILE", []string{"relay"}},
@@ -418,7 +429,9 @@ func TestDevices(t *testing.T) {
 	wantLines(t, succeed(t, "devices", "add", hub, "meter-4", "--key", r.file("meter-4.key")), "meter-4: key and rights replaced",
 		"it could send: kinds read, alarm; queue meters; priority -5 to 10; bytes a day 1000000; shared keys site-", `it may now send: kinds \(all\)`)
 	wantLines(t, succeed(t, "devices", "show", hub, "meter-4"), "state taken", `kinds \(all\)`)
-	wantLines(t, succeed(t, "devices", "ls", r.file("device.db")), "no devices")
+	wantLines(t, succeed(t, "devices", "ls", r.file("device.db")), "this file has no devices")
+	wantLines(t, succeed(t, "relay", "missing", hub), "this file has no relayed queue")
+	wantLines(t, succeed(t, "relay", "resend", hub), "this file has no relayed queue")
 	out := succeed(t, "devices", "add", hub, "pump-18", "--new-key", r.file("pump-18.key"))
 	public := regexp.MustCompile(`its public key is (ed25519-public:[0-9a-f]{64})\n`).FindStringSubmatch(out)
 	if public == nil {
