@@ -95,8 +95,8 @@ type HandlerOptions struct {
 	// that of the worker.
 	Timeout time.Duration
 	// MaxCrashes is how many processes in a row a job of the kind may bring down
-	// before it is dead. With [math.MaxInt32] no crash is counted: the attempt was interrupted. If
-	// zero, that of the worker.
+	// before it is dead. With [math.MaxInt32] no crash is counted, as the attempt was interrupted, and
+	// no time of the job ends it: for a handler that passes jobs on. If zero, that of the worker.
 	MaxCrashes int
 	// Concurrency is how many jobs of the kind run at a time in the worker, in all queues
 	// together, at most 10,000. The Concurrency of a queue holds as well, see [QueueOptions].

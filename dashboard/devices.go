@@ -196,7 +196,7 @@ func revoke(x *request, f url.Values) (*plan, error) {
 		p.idle = "Device " + d.Name + " is revoked already."
 		return p, nil
 	}
-	p.note = "The server takes nothing of it any more. Its jobs that came before stay. To let it send again takes its key, see errand devices add."
+	p.note = "The server takes nothing of it any more. Its jobs that came before stay. errand devices restore lets it send again."
 	p.facts = []fact{{"key", d.KeyKind, ""}}
 	p.do = func(ctx context.Context, q *errand.Queue, out *outcome) error {
 		err := relay.Revoke(ctx, q, d.Name)

@@ -51,7 +51,7 @@ var empty = sync.OnceValue(func() []byte {
 	if err != nil {
 		return nil
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "jobs.db")
 	s, err := sqlite.Open(path, &sqlite.Options{Durability: errand.Relaxed, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil || s.Close() != nil {

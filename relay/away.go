@@ -101,14 +101,14 @@ func (g *away) try() {
 		return
 	}
 	g.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), defaultTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
 	err := g.ask(ctx)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.timer = nil
 	switch now := time.Now(); {
-	case err == nil:
+	case err == nil && !g.until.After(now):
 		g.closed, g.reason = false, ""
 	case !g.until.After(now): // nobody has said when
 		g.until = now.Add(g.later())

@@ -55,7 +55,10 @@ type Rights struct {
 type DeviceInfo struct {
 	Name string `json:"name"`
 	// KeyKind is "ed25519-public" or "hmac-sha256".
-	KeyKind   string    `json:"key_kind"`
+	KeyKind string `json:"key_kind"`
+	// PublicKey is the line of the key that verifies, "ed25519-public:...". It is empty if both sides
+	// have the key.
+	PublicKey string    `json:"public_key,omitempty"`
 	Rights    Rights    `json:"rights,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
 	RevokedAt time.Time `json:"revoked_at,omitzero"` // zero unless it is revoked
@@ -91,7 +94,11 @@ func (d *DeviceInfo) add(id string, e storage.Entry) error {
 func infoOf(e storage.Entry) (DeviceInfo, error) {
 	row, err := deviceOf(e)
 	kind, _, _ := strings.Cut(row.Key, ":")
-	return DeviceInfo{Name: e.Name, KeyKind: kind, Rights: row.Rights, CreatedAt: row.created, RevokedAt: row.Revoked}, err
+	d := DeviceInfo{Name: e.Name, KeyKind: kind, Rights: row.Rights, CreatedAt: row.created, RevokedAt: row.Revoked}
+	if wire.KeyKind(kind) == wire.Ed25519Public {
+		d.PublicKey = row.Key
+	}
+	return d, err
 }
 
 // StreamInfo is what a server knows of a stream.
@@ -166,7 +173,7 @@ func PutDevice(ctx context.Context, q *errand.Queue, d Device) error {
 
 // Revoke ends what a device may: after Revoke has returned the server takes nothing of it. The jobs
 // that came before stay. Revoke returns [errand.ErrNotFound] if there is no such device; one that
-// is revoked stays so.
+// is revoked stays so. [Restore] ends this.
 func Revoke(ctx context.Context, q *errand.Queue, name string) error {
 	if err := checkName("name", name); err != nil {
 		return err
@@ -177,6 +184,22 @@ func Revoke(ctx context.Context, q *errand.Queue, name string) error {
 			return err
 		}
 		row.Revoked = q.Clock().Now.UTC()
+		return in.putDevice(ctx, name, row)
+	})
+}
+
+// Restore lets a device that was revoked send again, with the key and the rights that it had. Restore
+// returns [errand.ErrNotFound] if there is no such device; one that is not revoked stays as it is.
+func Restore(ctx context.Context, q *errand.Queue, name string) error {
+	if err := checkName("name", name); err != nil {
+		return err
+	}
+	return inTx(ctx, q, func(_ *sql.Tx, in rows) error {
+		row, err := in.device(ctx, name)
+		if err != nil || row.Revoked.IsZero() {
+			return err
+		}
+		row.Revoked = time.Time{}
 		return in.putDevice(ctx, name, row)
 	})
 }

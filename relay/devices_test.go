@@ -32,7 +32,7 @@ func TestPutDevice(t *testing.T) {
 	want := []relay.DeviceInfo{
 		{Name: "a", KeyKind: "hmac-sha256", CreatedAt: now},
 		{
-			Name: "b", KeyKind: "ed25519-public", CreatedAt: now, Rights: relay.Rights{Kinds: []string{"k"}, BytesADay: 1 << 20}, LastSeen: now, Counts: counts,
+			Name: "b", KeyKind: "ed25519-public", PublicKey: got[1].PublicKey, CreatedAt: now, Rights: relay.Rights{Kinds: []string{"k"}, BytesADay: 1 << 20}, LastSeen: now, Counts: counts,
 			Streams: []relay.StreamInfo{{ID: hexID(wire.ID(d.stream)), LastSeen: now, N: 2, Counts: counts}},
 		},
 	}
@@ -42,7 +42,7 @@ func TestPutDevice(t *testing.T) {
 			got[i].Streams[j].LastSeen = got[i].Streams[j].LastSeen.UTC()
 		}
 	}
-	if bytes < 100 || !reflect.DeepEqual(got, want) {
+	if bytes < 100 || !strings.HasPrefix(got[1].PublicKey, "ed25519-public:") || !reflect.DeepEqual(got, want) {
 		t.Errorf("devices %+v\nwant %+v", got, want)
 	}
 	if err := relay.Revoke(t.Context(), s.q, "b"); err != nil {
@@ -58,10 +58,28 @@ func TestPutDevice(t *testing.T) {
 	if err := relay.Revoke(t.Context(), s.q, "b"); err != nil || s.info("b").RevokedAt.Equal(now) {
 		t.Errorf("revoked again: %v, %v", err, s.info("b").RevokedAt)
 	}
+	// It comes back as it was.
+	for range 2 {
+		if err := relay.Restore(t.Context(), s.q, "b"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b := s.info("b"); !b.RevokedAt.IsZero() || b.PublicKey != got[1].PublicKey || !reflect.DeepEqual(b.Rights, got[1].Rights) {
+		t.Errorf("restored as %+v", b)
+	}
+	if got := outcomes(d.send(job("k"), job("x"))); got != "er" {
+		t.Errorf("outcomes %q after it is back", got)
+	}
+	if err := relay.Restore(t.Context(), s.q, "c"); !errors.Is(err, errand.ErrNotFound) {
+		t.Errorf("error %v of a device that is not there", err)
+	}
+	if err := relay.Revoke(t.Context(), s.q, "b"); err != nil {
+		t.Fatal(err)
+	}
 	// It comes back with another key, and goes on with its stream.
 	back := s.device("b", relay.Rights{})
 	back.stream, back.owner = d.stream, d.owner
-	if got := outcomes(back.send(job("x"))); got != "e" || !s.info("b").RevokedAt.IsZero() || s.info("b").Counts.Enqueued != 2 {
+	if got := outcomes(back.send(job("x"))); got != "e" || !s.info("b").RevokedAt.IsZero() || s.info("b").Counts.Enqueued != 3 {
 		t.Errorf("outcomes %q, device %+v", got, s.info("b"))
 	}
 	if err := relay.Revoke(t.Context(), s.q, "c"); !errors.Is(err, errand.ErrNotFound) {

@@ -11,6 +11,17 @@ import (
 	"github.com/errandq/errand/relay"
 )
 
+// Measure and Alarm are args.
+type (
+	Measure struct {
+		Bar float64 `json:"bar"`
+	}
+	Alarm struct{}
+)
+
+func (Measure) Kind() string { return "measure" }
+func (Alarm) Kind() string   { return "alarm" }
+
 // A device passes the jobs of a queue on to a server, and they are done there.
 func ExampleForward() {
 	ctx := context.Background()
@@ -20,36 +31,44 @@ func ExampleForward() {
 	hub, err := errand.Open(ctx, filepath.Join(dir, "hub.db"), nil)
 	check(err)
 	defer hub.Close()
-	serverPrivate, serverPublic := relay.NewKey()
-	h, err := relay.Handler(hub, &relay.HandlerOptions{Server: "jobs.example.org", Key: serverPrivate})
+	for _, end := range []string{"hub", "pump-17"} {
+		check(makeKeys(filepath.Join(dir, end)))
+	}
+	serverPrivate, err := os.ReadFile(filepath.Join(dir, "hub.key"))
+	check(err)
+	h, err := relay.Handler(hub, &relay.HandlerOptions{Server: "jobs.example.org", Key: string(serverPrivate)})
 	check(err)
 	server := httptest.NewServer(h)
 	defer server.Close()
-	devicePrivate, devicePublic := relay.NewKey()
-	check(relay.PutDevice(ctx, hub, relay.Device{Name: "pump-17", Key: devicePublic, Rights: relay.Rights{Kinds: []string{"measure"}}}))
-	keyFile := filepath.Join(dir, "pump-17.key")
-	check(os.WriteFile(keyFile, []byte(devicePrivate), 0o600))
+	devicePublic, err := os.ReadFile(filepath.Join(dir, "pump-17.pub"))
+	check(err)
+	check(relay.PutDevice(ctx, hub, relay.Device{Name: "pump-17", Key: string(devicePublic), Rights: relay.Rights{Kinds: []string{"measure"}}}))
 
 	q, err := errand.Open(ctx, filepath.Join(dir, "device.db"), nil)
 	check(err)
 	defer q.Close()
-	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"up"}})
-	err = relay.Forward(w, &relay.Options{
-		Queue: "up", URL: server.URL, Server: "jobs.example.org", Device: "pump-17",
-		Key: relay.KeyFile(keyFile), ServerKey: serverPublic,
-	})
-	check(err)
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
+
+	serverPublic, err := os.ReadFile(filepath.Join(dir, "hub.pub")) // copied from the server
+	check(err)
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"up"}})
+	err = relay.Forward(w, &relay.Options{
+		Queue: "up", URL: server.URL + "/relay", Server: "jobs.example.org", Device: "pump-17",
+		Key: relay.KeyFile(filepath.Join(dir, "pump-17.key")), ServerKey: string(serverPublic),
+	})
+	check(err)
 	go func() { ended <- w.Run(running) }()
 
-	for _, kind := range []string{"measure", "alarm"} {
-		e, err := q.Enqueue(ctx, errand.RawArgs{OfKind: kind, JSON: []byte(`{"bar":4.2}`)}, &errand.JobOptions{Queue: "up"})
+	measured, err := q.Enqueue(ctx, Measure{Bar: 4.2}, &errand.JobOptions{Queue: "up"})
+	check(err)
+	alarmed, err := q.Enqueue(ctx, Alarm{}, &errand.JobOptions{Queue: "up"})
+	check(err)
+	for _, id := range []errand.ID{measured.ID, alarmed.ID} {
+		_, _ = errand.Await[any](ctx, q, id) // a job that is passed on has no result
+		job, err := q.Job(ctx, id)
 		check(err)
-		_, _ = errand.Await[any](ctx, q, e.ID) // a job that is passed on has no result
-		job, err := q.Job(ctx, e.ID)
-		check(err)
-		fmt.Println(kind, "on the device:", job.State)
+		fmt.Println(job.Kind, "on the device:", job.State)
 	}
 	stop()
 	check(<-ended)

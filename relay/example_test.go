@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -21,15 +22,21 @@ func ExampleHandler() {
 	check(err)
 	defer q.Close()
 
-	_, devicePublic := relay.NewKey() // the device keeps the private half
+	for _, end := range []string{"hub", "pump-17"} {
+		check(makeKeys(filepath.Join(dir, end)))
+	}
+
+	devicePublic, err := os.ReadFile(filepath.Join(dir, "pump-17.pub")) // copied from the device
+	check(err)
 	err = relay.PutDevice(ctx, q, relay.Device{
-		Name: "pump-17", Key: devicePublic,
+		Name: "pump-17", Key: string(devicePublic),
 		Rights: relay.Rights{Kinds: []string{"measure", "alarm"}, Queue: "pumps", BytesADay: 10 << 20},
 	})
 	check(err)
 
-	serverPrivate, _ := relay.NewKey() // the devices have the public half
-	h, err := relay.Handler(q, &relay.HandlerOptions{Server: "jobs.example.org", Key: serverPrivate})
+	serverPrivate, err := os.ReadFile(filepath.Join(dir, "hub.key"))
+	check(err)
+	h, err := relay.Handler(q, &relay.HandlerOptions{Server: "jobs.example.org", Key: string(serverPrivate)})
 	check(err)
 	http.Handle("/relay", h)
 
@@ -41,6 +48,12 @@ func ExampleHandler() {
 	}
 	// Output:
 	// pump-17 ed25519-public [measure alarm] 0 revoked: true
+}
+
+// makeKeys makes the keys of one end, once, as errand devices new-key does. The other end gets name.pub.
+func makeKeys(name string) error {
+	private, public := relay.NewKey()
+	return errors.Join(os.WriteFile(name+".key", []byte(private), 0o600), os.WriteFile(name+".pub", []byte(public), 0o600))
 }
 
 func check(err error) {

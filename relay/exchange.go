@@ -15,12 +15,19 @@ import (
 	"github.com/errandq/errand/relay/internal/wire"
 )
 
+const (
+	// answerWithin is how long an answer may take, and leastRate how many bytes of a request go in a second
+	// at least.
+	answerWithin = time.Minute
+	leastRate    = 4 << 10
+)
+
 // exchange makes a request, and returns the answer of the server. What is not signed by the server is an
 // error, such as a [wire.UnsignedError].
 func (f *forwarder) exchange(ctx context.Context, stream ratchet.ID, r ratchet.Request, jobs []wire.Job) (wire.Answer, error) {
 	signer, from, err := f.sign(ctx)
 	if err != nil {
-		return wire.Answer{}, err
+		return wire.Answer{}, &keyError{err}
 	}
 	head := wire.Head{Server: f.options.Server, Device: f.options.Device, Stream: stream, Request: r, Encoding: wire.Identity}
 	if len(jobs) > 0 {
@@ -30,6 +37,8 @@ func (f *forwarder) exchange(ctx context.Context, stream ratchet.ID, r ratchet.R
 	if err != nil {
 		return wire.Answer{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin+time.Duration(len(m.Body)/leastRate)*time.Second)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, f.options.URL, bytes.NewReader(m.Body))
 	if err != nil {
 		return wire.Answer{}, err
@@ -78,15 +87,36 @@ func failureOf(a wire.Answer, err error) string {
 
 const noAnswer = "no answer"
 
+// unsignedText says in few words what is wrong with an answer that the server has not signed.
+func unsignedText(e *wire.UnsignedError) string {
+	signed := false
+	if fault, ok := errors.AsType[*wire.FieldError](e.Err); ok && fault.Field == wire.SignatureHeader {
+		_, signed = fault.Value.(string)
+	}
+	switch {
+	case signed:
+		return fmt.Sprintf("status %d is signed with another key than the server's", e.Status)
+	case e.Status == http.StatusNotFound:
+		return "status 404, which is not the server's: is the path of the URL right?"
+	}
+	return fmt.Sprintf("status %d is not signed by the server", e.Status)
+}
+
 // closeFor closes the gate for a failure, and returns why.
 func (f *forwarder) closeFor(a wire.Answer, err error) error {
 	wait := time.Duration(min(a.RetryAfter, int(mostHeeded/time.Second))) * time.Second
+	own, isKey := errors.AsType[*keyError](err)
 	unsigned, isUnsigned := errors.AsType[*wire.UnsignedError](err)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err // the worker stops
 	case isUnsigned:
-		return f.away.shut(fmt.Sprintf("no answer from %s: %v", f.options.Server, unsigned), wait)
+		if unsigned.Status == http.StatusUnauthorized || unsigned.Status == http.StatusForbidden {
+			f.forgetKey() // a server whose key is that of the device signs with another by now
+		}
+		return f.away.shut(fmt.Sprintf("no answer from %s: %s", f.options.Server, unsignedText(unsigned)), wait)
+	case isKey:
+		return f.away.shut("the key of this device: "+own.err.Error(), 0)
 	case err != nil:
 		if of, ok := errors.AsType[*url.Error](err); ok {
 			err = of.Err // the URL would leave no room for why, where little is shown
@@ -108,3 +138,9 @@ func (f *forwarder) probe(ctx context.Context) error {
 	}
 	return s.probe(ctx)
 }
+
+// keyError is of a key that cannot be had.
+type keyError struct{ err error }
+
+func (e *keyError) Error() string { return e.err.Error() }
+func (e *keyError) Unwrap() error { return e.err }

@@ -60,8 +60,8 @@ type Options struct {
 	// Gate says whether the server may be called, such as a [errand.Switch] that follows a modem. The gate
 	// of QueueOptions cannot be set. If nil, there is none.
 	Gate errand.Gate
-	// Client makes the requests. It must not follow redirects. If nil, one that does not, and waits
-	// for a minute at most.
+	// Client makes the requests. It must not follow redirects. A request ends after a minute, and a
+	// second for each 4 KiB, at the latest. If nil, one that does not follow redirects.
 	Client *http.Client
 	// Logger gets what people should know. If nil, slog.Default().
 	Logger *slog.Logger
@@ -72,7 +72,6 @@ type Options struct {
 const (
 	defaultStreams, mostStreams = 4, 64
 	defaultKeep                 = 7 * 24 * time.Hour
-	defaultTimeout              = time.Minute
 	mostBytes                   = 1 << 20 // of args and headers in a request
 )
 
@@ -142,6 +141,7 @@ type forwarder struct {
 	signer wire.Signer // nil: Key is to be called
 	shared wire.Verifier
 
+	first sync.Once // a stream has asked
 	// keeping is held by who reads all kept verdicts from the file, and shared by who changes some, in
 	// the file and then here.
 	keeping sync.RWMutex
@@ -190,7 +190,13 @@ func (f *forwarder) validate() error {
 		}
 	}
 	if o.Client == nil {
-		o.Client = &http.Client{Timeout: defaultTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		transport := http.DefaultTransport
+		if own, ok := transport.(*http.Transport); ok { // which keeps connections for two of the streams
+			own = own.Clone()
+			own.MaxIdleConnsPerHost = o.Streams
+			transport = own
+		}
+		o.Client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	f.log = cmp.Or(o.Logger, slog.Default())
 	return all.err()
@@ -223,7 +229,7 @@ func (f *forwarder) open(ctx context.Context) error {
 	}
 	f.away = newAway(cmp.Or(o.backoff, firstBackoff), f.probe)
 	for i := range o.Streams {
-		s := &stream{of: f, index: i, most: wire.MaxJobs, work: make(chan struct{}, 1)}
+		s := &stream{of: f, index: i, most: wire.MaxJobs, room: firstBytes, work: make(chan struct{}, 1)}
 		row, err := f.rows.read(ctx, o.Queue, i)
 		if err != nil {
 			return err
@@ -323,7 +329,11 @@ func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]
 	behind := map[string]bool{} // groups of which a job is not done
 	for _, job := range jobs {
 		p := &parcel{Job: job, call: c, bytes: len(job.Args.JSON) + 256}
-		err := f.pack(p, infos[job.ID])
+		info, live := infos[job.ID]
+		err := f.pack(p, info)
+		if !live { // its lease is lost, and the job has ended
+			err = door.ErrUntouched
+		}
 		if behind[job.Group] {
 			err = door.ErrUntouched
 		}
@@ -339,6 +349,9 @@ func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]
 		if len(part) > 0 {
 			f.streams[i].add(part)
 		}
+	}
+	if c.stopped.Load() { // before all of them waited
+		f.interrupt(c)
 	}
 	<-c.done
 	stop()
@@ -468,6 +481,14 @@ func (f *forwarder) forgetKey() {
 	f.keys.Lock()
 	defer f.keys.Unlock()
 	f.signer, f.shared = nil, nil
+}
+
+// askEach has each stream ask that has not. A stream without jobs does not by itself, and would not
+// learn that the server was put back.
+func (f *forwarder) askEach() {
+	for _, s := range f.streams {
+		s.askIfDue()
+	}
 }
 
 // askAll has all streams ask before they send again.

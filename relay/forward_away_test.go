@@ -257,14 +257,12 @@ func (h *heal) cure()     { h.mu.Lock(); defer h.mu.Unlock(); h.well = true }
 func TestForward_failed(t *testing.T) {
 	f := newFake(t)
 	const bad = 3
-	var sizes []int
+	var sizes []int // of the requests that fail
 	var fault heal
 	f.said = func(h wire.Head, jobs []wire.Job, a *wire.Answer) bool {
-		if h.Kind == ratchet.Send && len(jobs) > 0 {
-			sizes = append(sizes, len(jobs))
-		}
 		fails := fault.ill() && slices.ContainsFunc(jobs, func(j wire.Job) bool { return number(j) == bad })
 		if fails {
+			sizes = append(sizes, len(jobs))
 			a.Status, a.Error = http.StatusInternalServerError, "out of order"
 		}
 		return fails
@@ -294,8 +292,8 @@ func TestForward_failed(t *testing.T) {
 		}
 	}
 	f.mu.Lock()
-	if len(sizes) < 4 || sizes[0] != sizes[2] || sizes[3] >= sizes[2] || sizes[3] < sizes[2]/2 {
-		t.Errorf("the requests had %d jobs: want the fourth to have half of the three before", sizes)
+	if len(sizes) < 4 || sizes[3] > max(sizes[2]/2, 1) { // others may have come before the third
+		t.Errorf("the requests that failed had %d jobs: want the fourth to have half of the third at most", sizes)
 	}
 	f.mu.Unlock()
 	fault.cure()
@@ -431,6 +429,7 @@ func TestForward_darkDay(t *testing.T) {
 		}
 		return all
 	}
+	_ = f.probe(t.Context()) // the first makes this process the owner of its stream
 	was, wereJobs := entries(), jobs()
 	for range 30 {
 		if f.probe(t.Context()) == nil {

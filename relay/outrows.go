@@ -204,6 +204,7 @@ type settlement struct {
 	done      []storage.ID
 	refused   map[*parcel]string
 	cancelled []*parcel
+	lacks     bool // jobs are missing on the server
 }
 
 // settle commits what follows from an answer: it ends the jobs in hand by their verdicts, keeps the
@@ -306,7 +307,7 @@ func (s *stream) commit(ctx context.Context, tx *sql.Tx, c *settlement, hand map
 		if err != nil {
 			return err
 		}
-		entries = append(entries, e...)
+		entries, c.lacks = append(entries, e...), len(e) > 0
 	}
 	for id, v := range c.kept {
 		f.mu.Lock()
@@ -357,12 +358,11 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	}
 	over, judged, failed := map[*parcel]bool{}, map[errand.ID]bool{}, []*parcel(nil)
 	for _, v := range c.Verdicts {
-		judged[errand.ID(v.Job)] = true
 		p := hand[v.Job]
-		if p == nil {
+		if p == nil { // or it has come since: then its verdict is kept
 			continue
 		}
-		over[p] = true
+		judged[p.ID], over[p] = true, true
 		if v.Outcome == ratchet.Enqueued || v.Outcome == ratchet.Duplicate {
 			p.end(nil)
 			continue
@@ -385,7 +385,7 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	s.waiting = slices.DeleteFunc(s.waiting, gone)
 	s.mu.Unlock()
 	s.turnBackBehind(failed) // those that were not sent with them
-	if m := c.Missing; m.Before > 0 {
+	if c.lacks {
 		f.log.Error("errand: relay: the server was put back to an older copy of its file, and lacks jobs that were done here: errand relay missing lists them", "queue", f.options.Queue)
 	}
 }
@@ -394,7 +394,7 @@ func errRefused(reason string) error {
 	return errand.Permanent(errors.New("errand: relay: the server has refused the job: " + reason))
 }
 
-// missingEntry returns the row of jobs that a server lacks, unless there is one.
+// missingEntry returns the row of jobs that a server lacks, unless there is one, or it lacks none.
 func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], d missingDoc, stream ratchet.ID, m ratchet.Missing) ([]storage.Entry, error) {
 	name := sentName(stream, m.Before)
 	_, err := topics.Entry(ctx, missingClass, name)
@@ -406,7 +406,12 @@ func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], d miss
 		d.Jobs = append(d.Jobs, v.Job[:]...)
 		d.Outcomes = append(d.Outcomes, byte(v.Outcome))
 	}
-	return []storage.Entry{{Class: missingClass, Name: name, Doc: docOf(d)}}, nil
+	e := storage.Entry{Class: missingClass, Name: name, Doc: docOf(d)}
+	l, err := outRows{topics}.lack(ctx, missingRow{e, d})
+	if err != nil || len(l.Jobs) == 0 && l.From == 0 { // nothing came since, or it was sent again
+		return nil, err
+	}
+	return []storage.Entry{e}, nil
 }
 
 // applyKept ends a job on whose verdict there was no lease, and reports whether the job is to be sent.

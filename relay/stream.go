@@ -23,6 +23,11 @@ const (
 	alike = 3
 	// alikeAlone is how often a job must get no answer alone before it is kept back.
 	alikeAlone = 10
+	// firstBytes is how many bytes a first request may have, and leastBytes what one may always
+	// have. A request that took less than fast lets the next have twice as many, one that took
+	// longer than slow half of them.
+	firstBytes, leastBytes = 128 << 10, 4 << 10
+	fast, slow             = 5 * time.Second, 20 * time.Second
 	// setAside is for how long a job that does not get through alone is kept back.
 	setAside  = time.Minute
 	mostAside = time.Hour
@@ -50,10 +55,12 @@ type stream struct {
 	owner    ratchet.Owner
 	sent     []*parcel // of the send under way, or of one that was not answered
 	most     int       // jobs of a request
+	room     int       // bytes of these
 	lost     int       // asks without an answer in a row
 	failed   string    // how the last sends have failed
 	failures int       // how often in a row
 	asks     int       // forwarder.asks when it last asked
+	why      string    // it was held last; empty: it was not, or that is not known
 	open     bool      // the server has verdicts on jobs in S
 	idle     *time.Timer
 }
@@ -151,8 +158,11 @@ func (s *stream) ask() error {
 	if s.owner, _ = owner.Receive(a.Answer); s.owner.Phase != ratchet.MustConfirm {
 		return f.away.shut("the server has not answered a check as one", 0)
 	}
-	if mine, err := f.rows.owns(context.WithoutCancel(ctx), f.options.Queue, s.index, s.row); err != nil || !mine {
-		s.owner, s.row = ratchet.Owner{}, outRow{}
+	mine, err := f.rows.owns(context.WithoutCancel(ctx), f.options.Queue, s.index, s.row)
+	if err == nil && !mine {
+		err = errand.ErrStale
+	}
+	if err != nil {
 		return s.troubled(err)
 	}
 	s.owner, r = s.owner.Ask(newID())
@@ -207,13 +217,15 @@ func (s *stream) sendNow(ctx context.Context) error {
 		jobs[i] = p.job
 	}
 	owner, r := s.owner.Send(newID())
+	began := time.Now()
 	a, err := s.of.exchange(ctx, s.row.ID, r, jobs)
+	took := time.Since(began)
 	s.owner = owner
 	if err == nil && a.Status == http.StatusOK {
 		if err := s.receive(ctx, a); err != nil {
 			return err
 		}
-		return s.full(a)
+		return s.full(a, took)
 	}
 	s.owner = owner.Lost()
 	return s.missed(a, err)
@@ -225,7 +237,7 @@ func (s *stream) take(ctx context.Context) error {
 	s.mu.Lock()
 	s.waiting = onlyLast(s.waiting)
 	s.mu.Unlock()
-	for left := mostBytes; len(s.sent) < s.most; {
+	for left := s.room; len(s.sent) < s.most; {
 		p := s.next(left)
 		if p == nil {
 			return nil
@@ -287,12 +299,8 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 		return nil // stale: it asks again
 	}
 	if err := s.settle(ctx, x); err != nil {
-		s.owner, s.row = ratchet.Owner{}, outRow{}
 		s.putBack(s.sent)
 		s.sent = nil
-		if errors.Is(err, errand.ErrStale) { // another process is the owner by now
-			return nil
-		}
 		return s.troubled(err)
 	}
 	s.owner = owner.Settled(x)
@@ -302,7 +310,14 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 	f := s.of
 	switch {
 	case x.After.Held:
+		switch {
+		case x.Missing.Before > 0:
+			s.why = "the server was put back to an older copy"
+		case a.Answer.Status == ratchet.Forked:
+			s.why = "this device was put back to an older copy, or another has its key"
+		}
 		f.askAll()
+		go f.askEach()
 		return f.away.shut(s.whyHeld(), cmp.Or(f.options.backoff, heldEvery))
 	case x.Renew:
 		return nil
@@ -310,13 +325,14 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 	if s.failed == "" {
 		f.away.reached()
 	}
+	f.first.Do(func() { go f.askEach() })
 	return nil
 }
 
 // full closes the gate for a while if the server had no room for some jobs.
-func (s *stream) full(a wire.Answer) error {
+func (s *stream) full(a wire.Answer, took time.Duration) error {
 	s.failed, s.failures = "", 0
-	s.most = min(2*s.most, wire.MaxJobs)
+	s.larger(took)
 	s.of.away.reached()
 	if !slices.ContainsFunc(a.Answer.S.Verdicts, func(v ratchet.Verdict) bool { return v.Outcome == ratchet.Later }) {
 		return nil
@@ -357,14 +373,38 @@ func (s *stream) missed(a wire.Answer, err error) error {
 		s.failed, s.failures = "", 0
 		return s.of.closeFor(a, nil)
 	case len(s.sent) == 1 && how == noAnswer && s.failures < alikeAlone:
+	case len(s.sent) > 1 && how == noAnswer:
+		s.failures = 0
+		s.smaller()
 	case statusOf(a, err) == http.StatusRequestEntityTooLarge || s.failures >= alike:
 		s.failures = 0
 		if len(s.sent) == 1 {
 			return s.aside(a, err)
 		}
-		s.most = max(len(s.sent)/2, 1)
+		s.smaller()
 	}
 	return nil
+}
+
+// smaller makes the next request half as large as the last.
+func (s *stream) smaller() {
+	bytes := 0
+	for _, p := range s.sent {
+		bytes += p.bytes
+	}
+	s.most, s.room = max(len(s.sent)/2, 1), max(bytes/2, leastBytes)
+}
+
+// larger makes the next request larger if the last was fast, and smaller if it was slow: a link may be thin,
+// and others share it.
+func (s *stream) larger(took time.Duration) {
+	s.most = min(2*s.most, wire.MaxJobs)
+	switch {
+	case took < fast:
+		s.room = min(2*s.room, mostBytes)
+	case took > slow:
+		s.room = max(s.room/2, leastBytes)
+	}
 }
 
 // aside keeps back a job that does not get through alone. If the server has said that it is to blame, it has
@@ -372,23 +412,25 @@ func (s *stream) missed(a wire.Answer, err error) error {
 func (s *stream) aside(a wire.Answer, err error) error {
 	p := s.sent[0]
 	s.sent = nil
-	if err == nil {
+	if err == nil && a.Status != http.StatusRequestTimeout {
 		s.fail(p, fmt.Errorf("errand: relay: the server has answered with status %d: %s", a.Status, a.Error))
 		return nil
+	}
+	if err == nil {
+		err = errors.New("errand: relay: " + a.Error)
 	}
 	wait := min(setAside<<min(p.Snoozes, 6), mostAside)
 	s.of.log.Warn("errand: relay: a job does not get through, and is kept back", "job", p.ID, "kind", p.Kind, "queue", p.Queue, "for_s", wait.Seconds(), "error", err)
 	s.fail(p, errand.Snooze(wait, err))
-	return s.of.closeFor(a, err)
+	return s.of.away.shut("a job does not get through: "+err.Error(), 0)
 }
 
-// troubled closes the gate after an error of the queue's own file.
+// troubled closes the gate after an error of the queue's own file. What the stream knows of the file
+// may be old, and is read again.
 func (s *stream) troubled(err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, errand.ErrStale) {
-		return nil
+	s.owner, s.row = ratchet.Owner{}, outRow{}
+	if errors.Is(err, errand.ErrStale) { // it has its turn; to take the stream from it at once would stop both
+		return s.of.away.shut("another process passes on the jobs of the queue", 0)
 	}
 	return s.of.away.shut("the file of the queue: "+err.Error(), 0)
 }
@@ -489,19 +531,34 @@ func (s *stream) settleIdle() {
 		return
 	}
 	s.open = false
+	// The worker may have stopped, and the queue be closed.
+	if mine, err := s.of.rows.owns(context.Background(), s.of.options.Queue, s.index, s.row); err != nil || !mine {
+		return
+	}
 	ctx, done := s.context()
 	defer done()
 	_ = s.sendNow(ctx) // else the next ask does
 }
 
+// whyHeld says what ends the hold of the stream, and why it is held, as far as is known.
 func (s *stream) whyHeld() string {
-	return fmt.Sprintf("stream %d is held until errand devices accept on the server: this device or the server was put back to an older copy, or another device has its key", s.index)
+	why := cmp.Or(s.why, "this device or the server was put back to an older copy, or another device has its key")
+	return fmt.Sprintf("stream %d is held until errand devices accept on the server: %s", s.index, why)
 }
 
 func (s *stream) isHeld() bool {
 	s.work <- struct{}{}
 	defer s.release()
 	return s.row.Held
+}
+
+// askIfDue asks, unless the stream has since all were to ask.
+func (s *stream) askIfDue() {
+	s.work <- struct{}{}
+	defer s.release()
+	if s.asks != s.of.asked() || s.owner.Phase == ratchet.MustAsk {
+		_ = s.ask() // after an error the gate is closed
+	}
 }
 
 // probe makes a request that changes no job, and returns nil if the server can be sent jobs.

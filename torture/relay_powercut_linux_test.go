@@ -151,7 +151,7 @@ func TestPowerCut_Relay(t *testing.T) {
 		t.Logf("after %d cuts on each side: %s", i+1, r.once("account"))
 	})
 	for _, c := range r.startDevices(jobs) {
-		defer time.AfterFunc(2*time.Minute, func() { _ = c.stdin.Close() }).Stop() // which is told from an end by what waits
+		defer time.AfterFunc(5*time.Minute, func() { _ = c.stdin.Close() }).Stop() // which is told from an end by what waits
 		if err := c.cmd.Wait(); err != nil {
 			t.Errorf("a device: %v", err)
 		}

@@ -18,7 +18,7 @@ var byHand = []string{
 	"schedules add", "schedules pause", "schedules resume", "schedules rm", "schedules run", "webhooks add", "webhooks disable", "webhooks enable",
 	"webhooks replay", "webhooks rm", "webhooks rotate-secret", "webhooks update", "topics add", "topics rm", "topics update",
 	"subscriptions add", "subscriptions pause", "subscriptions redrive", "subscriptions replay", "subscriptions resume", "subscriptions rm", "subscriptions update",
-	"devices accept", "devices add", "devices revoke", "relay resend",
+	"devices accept", "devices add", "devices restore", "devices revoke", "relay resend",
 }
 
 // shownFlags are those whose values an entry has, besides all settings. Others may be args, secrets, or texts of errors.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ func devicesCommand(t *tool) *cobra.Command {
 		`Look at the devices whose jobs a server takes, and say what they may. FILE is the queue of
 the server, which errand serve --relay serves, or a program. Changes hold from the next
 request of a device on.`,
-		deviceListCommand(t), deviceShowCommand(t), deviceAddCommand(t), deviceRevokeCommand(t), deviceAcceptCommand(t), deviceNewKeyCommand(t))
+		deviceListCommand(t), deviceShowCommand(t), deviceAddCommand(t), deviceRevokeCommand(t), deviceRestoreCommand(t), deviceAcceptCommand(t), deviceNewKeyCommand(t))
 }
 
 // devicesOf returns the names of the devices.
@@ -143,7 +144,7 @@ func deviceShowCommand(t *tool) *cobra.Command {
 func (t *tool) printDevice(p *printer, d *relay.DeviceInfo) {
 	p.field("device", d.Name)
 	p.field("state", deviceState(d).text)
-	p.field("key", d.KeyKind)
+	p.field("key", cmp.Or(d.PublicKey, d.KeyKind))
 	r := &d.Rights
 	p.field("kinds", orAll(r.Kinds))
 	if r.Queue != "" {
@@ -182,11 +183,13 @@ func deviceAddCommand(t *tool) *cobra.Command {
 		Use:   "add FILE NAME",
 		Short: "Add a device, or replace its key and its rights",
 		Long: `Add a device whose jobs the server takes, or replace the key and the rights of the one with
-this NAME. A device that was revoked may send again.
+this NAME. A device that was revoked may send again; errand devices restore lets it do so
+with the key and the rights that it had.
 
 --key is the public key of the device, as a line or in a file, or the file with a key that
 both sides have; - is standard input. --new-key makes the key here, and writes its private
-half to a new file that only you may read: move this to the device.
+half to a new file that only you may read: move this to the device. The public half is
+printed.
 
 Without further flags a device may send jobs of all kinds and priorities, which are
 enqueued in the queue that the server has for all devices. Groups and unique keys of its
@@ -201,13 +204,12 @@ jobs are its own, but for those that begin with a --shared-key.`,
 				return errors.New("--min-priority and --max-priority need each other")
 			}
 			replaced := false
-			var out relay.DeviceInfo
+			var before, out relay.DeviceInfo
 			err := t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
 				ctx := cmd.Context()
-				switch _, err := deviceOf(ctx, q, d.Name); {
-				case err == nil:
+				if before, err = deviceOf(ctx, q, d.Name); err == nil {
 					replaced = true
-				case !errors.Is(err, queue.ErrNotFound):
+				} else if !errors.Is(err, queue.ErrNotFound) {
 					return err
 				}
 				if err := t.putDevice(ctx, q, d, key, newKey); err != nil {
@@ -225,7 +227,12 @@ jobs are its own, but for those that begin with a --shared-key.`,
 					said = "key and rights replaced"
 				}
 				p.printf("%s: %s\n", safe(d.Name), said)
+				if was, is := rightsText(&before.Rights), rightsText(&out.Rights); replaced && was != is {
+					p.printf("it could send: %s\n", safe(was))
+					p.printf("it may now send: %s\n", safe(is))
+				}
 				if newKey != "" {
+					p.printf("its public key is %s\n", safe(out.PublicKey))
 					p.printf("its private key is in %s: move it to the device\n", safe(newKey))
 				}
 			})
@@ -248,11 +255,29 @@ jobs are its own, but for those that begin with a --shared-key.`,
 	return cmd
 }
 
+// rightsText returns in a line what a device may.
+func rightsText(r *relay.Rights) string {
+	all := []string{"kinds " + orAll(r.Kinds)}
+	if r.Queue != "" {
+		all = append(all, "queue "+r.Queue)
+	}
+	if r.MinPriority != 0 || r.MaxPriority != 0 {
+		all = append(all, fmt.Sprintf("priority %d to %d", r.MinPriority, r.MaxPriority))
+	}
+	if r.BytesADay > 0 {
+		all = append(all, fmt.Sprintf("bytes a day %d", r.BytesADay))
+	}
+	if len(r.SharedKeys) > 0 {
+		all = append(all, "shared keys "+strings.Join(r.SharedKeys, ", "))
+	}
+	return strings.Join(all, "; ")
+}
+
 // putDevice adds a device with a key that is given, or with a new one. There is no file of a new key if there is
 // an error.
 func (t *tool) putDevice(ctx context.Context, q *queue.Queue, d relay.Device, key, newKey string) (err error) {
 	if newKey == "" {
-		if d.Key, err = t.keyOf("key", key); err != nil {
+		if d.Key, err = t.publicOf("key", key); err != nil {
 			return err
 		}
 		return relay.PutDevice(ctx, q, d)
@@ -273,8 +298,8 @@ func deviceRevokeCommand(t *tool) *cobra.Command {
 		Use:   "revoke FILE NAME",
 		Short: "Take nothing of a device any more",
 		Long: `Take nothing of a device any more, also not of requests that are on their way. The jobs
-that came before stay, and the device keeps those that it has. errand devices add lets it
-send again.`,
+that came before stay, and the device keeps those that it has. errand devices restore lets
+it send again.`,
 		Example: "  errand devices revoke hub.db pump-17",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -283,6 +308,25 @@ send again.`,
 				return err
 			}
 			return t.show(map[string]string{"revoked": args[1]}, func(p *printer) { p.printf("%s: revoked\n", safe(args[1])) })
+		},
+	}
+	completeArgs(cmd, devicesOf)
+	return cmd
+}
+
+func deviceRestoreCommand(t *tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "restore FILE NAME",
+		Short:   "Let a device that was revoked send again",
+		Long:    "Let a device that was revoked send again, with the key and the rights that it had.",
+		Example: "  errand devices restore hub.db pump-17",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) error { return relay.Restore(cmd.Context(), q, args[1]) })
+			if err != nil {
+				return err
+			}
+			return t.show(map[string]string{"restored": args[1]}, func(p *printer) { p.printf("%s: may send\n", safe(args[1])) })
 		},
 	}
 	completeArgs(cmd, devicesOf)

@@ -137,6 +137,7 @@ devices ls hub.db
 devices show hub.db pump-17
 devices revoke hub.db meter-4
 devices show hub.db meter-4
+devices restore hub.db meter-4
 devices accept hub.db --all
 relay missing device.db
 relay resend device.db

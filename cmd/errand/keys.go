@@ -11,7 +11,11 @@ import (
 	"github.com/errandq/errand/relay"
 )
 
-const publicKey = "ed25519-public:"
+const (
+	publicKey  = "ed25519-public:"
+	privateKey = "ed25519-private:"
+	sharedKey  = "hmac-sha256:"
+)
 
 // keyOf returns the line of a key that a flag names: itself if it is public, or that in a file, or
 // that of standard input if the name is -.
@@ -19,7 +23,7 @@ func (t *tool) keyOf(flag, value string) (string, error) {
 	switch {
 	case strings.HasPrefix(value, publicKey):
 		return value, nil
-	case strings.HasPrefix(value, "ed25519-private:"), strings.HasPrefix(value, "hmac-sha256:"):
+	case strings.HasPrefix(value, privateKey), strings.HasPrefix(value, sharedKey):
 		return "", fmt.Errorf("--%s: must be the name of a file: this key is secret, and others can see the arguments of a command", flag)
 	}
 	data, err := readWhole(t.in, value)
@@ -27,6 +31,15 @@ func (t *tool) keyOf(flag, value string) (string, error) {
 		return "", fmt.Errorf("--%s: %w", flag, err)
 	}
 	return strings.TrimSpace(string(data)), nil
+}
+
+// publicOf returns the line of a key that verifies, as keyOf does. It refuses a private half.
+func (t *tool) publicOf(flag, value string) (string, error) {
+	line, err := t.keyOf(flag, value)
+	if err == nil && strings.HasPrefix(line, privateKey) {
+		err = fmt.Errorf("--%s: %s has a private key, which stays where it signs: give its public half, which errand devices new-key has printed", flag, value)
+	}
+	return line, err
 }
 
 // writeKey writes the line of a key to a new file that only its owner may read.

@@ -75,7 +75,7 @@ func (f *relayFlags) run(ctx context.Context, t *tool, path string) (err error) 
 		return errors.New("--keep must not be negative")
 	}
 	if f.serverKey != "" {
-		if o.ServerKey, err = t.keyOf("server-key", f.serverKey); err != nil {
+		if o.ServerKey, err = t.publicOf("server-key", f.serverKey); err != nil {
 			return err
 		}
 	}

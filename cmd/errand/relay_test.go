@@ -361,7 +361,7 @@ func TestRelay_BadUsage(t *testing.T) {
 		{2, "--keep must not be negative", with(forward, "--keep", "-1s")},
 		{2, "--key: ", with(forward, "--key", r.file("none"))},
 		{2, "--server-key: must be the name of a file", with(forward, "--server-key", secret)},
-		{2, "server_key ", with(forward, "--server-key", r.file("pump-17.key"))},
+		{2, "pump-17.key has a private key, which stays where it signs", with(forward, "--server-key", r.file("pump-17.key"))},
 		{2, "accepts 1 arg(s), received 0; usage: errand relay FILE", []string{"relay"}},
 		{2, "none.db", []string{"relay", "missing", r.file("none.db")}},
 		{2, "accept needs the NAME of a device or --all, and not both", []string{"devices", "accept", hub}},
@@ -370,11 +370,12 @@ func TestRelay_BadUsage(t *testing.T) {
 		{2, "accept needs the NAME of a device or --all, and not both", []string{"devices", "accept", hub, "pump-17", "--all"}},
 		{1, "not found", []string{"devices", "accept", hub, "pump-9"}},
 		{1, "not found", []string{"devices", "revoke", hub, "pump-9"}},
+		{1, "not found", []string{"devices", "restore", hub, "pump-9"}},
 		{1, "device pump-9: ", []string{"devices", "show", hub, "pump-9"}},
 		{2, "[key new-key]", []string{"devices", "add", hub, "d"}},
 		{2, "[key new-key]", []string{"devices", "add", hub, "d", "--key", public, "--new-key", r.file("d.key")}},
 		{2, "--key: must be the name of a file", []string{"devices", "add", hub, "d", "--key", secret}},
-		{2, "key ", []string{"devices", "add", hub, "d", "--key", r.file("pump-17.key")}},
+		{2, "pump-17.key has a private key, which stays where it signs", []string{"devices", "add", hub, "d", "--key", r.file("pump-17.key")}},
 		{2, "--new-key: open ", []string{"devices", "add", hub, "d", "--new-key", r.file("pump-17.key")}},
 		{2, "name ", []string{"devices", "add", hub, "d d", "--new-key", r.file("d.key")}},
 		{2, "--min-priority and --max-priority need each other", []string{"devices", "add", hub, "d", "--key", public, "--min-priority", "5"}},
@@ -408,11 +409,24 @@ func TestDevices(t *testing.T) {
 		"queue meters", "priority -5 to 10", "bytes a day 1000000", "shared keys site-", "created "+aTime)
 	wantLines(t, succeed(t, "devices", "revoke", hub, "meter-4"), "meter-4: revoked")
 	wantLines(t, succeed(t, "devices", "show", hub, "meter-4"), "state revoked since "+aTime)
-	wantLines(t, succeed(t, "devices", "add", hub, "meter-4", "--key", r.file("meter-4.key")), "meter-4: key and rights replaced")
+	wantLines(t, succeed(t, "devices", "restore", hub, "meter-4"), "meter-4: may send")
+	wantLines(t, succeed(t, "devices", "show", hub, "meter-4"), "state taken", "kinds read, alarm", "bytes a day 1000000")
+	if out := succeed(t, add...); out != "meter-4: key and rights replaced\n" {
+		t.Errorf("the same rights again: %s", out)
+	}
+	wantLines(t, succeed(t, "devices", "revoke", hub, "meter-4"), "meter-4: revoked")
+	wantLines(t, succeed(t, "devices", "add", hub, "meter-4", "--key", r.file("meter-4.key")), "meter-4: key and rights replaced",
+		"it could send: kinds read, alarm; queue meters; priority -5 to 10; bytes a day 1000000; shared keys site-", `it may now send: kinds \(all\)`)
 	wantLines(t, succeed(t, "devices", "show", hub, "meter-4"), "state taken", `kinds \(all\)`)
 	wantLines(t, succeed(t, "devices", "ls", r.file("device.db")), "no devices")
+	out := succeed(t, "devices", "add", hub, "pump-18", "--new-key", r.file("pump-18.key"))
+	public := regexp.MustCompile(`its public key is (ed25519-public:[0-9a-f]{64})\n`).FindStringSubmatch(out)
+	if public == nil {
+		t.Fatalf("no public key is in %s", out)
+	}
+	wantLines(t, succeed(t, "devices", "show", hub, "pump-18"), "key "+public[1])
 	audit := succeed(t, "audit", hub)
-	wantLines(t, audit, aTime+` \S+ devices revoke meter-4 0 -`,
+	wantLines(t, audit, aTime+` \S+ devices restore meter-4 0 -`, aTime+` \S+ devices revoke meter-4 0 -`,
 		aTime+` \S+ devices add meter-4 --bytes-a-day --key --kind \[read,alarm\] --max-priority --min-priority --queue meters --shared-key 0 -`)
 	key, err := os.ReadFile(r.file("meter-4.key"))
 	if err != nil || bytes.Contains([]byte(audit), bytes.TrimSpace(key)) {

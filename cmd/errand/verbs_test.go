@@ -248,6 +248,7 @@ func harmless(path, id string) [][]string {
 		{"devices", "ls", path},
 		{"devices", "show", path, evil},
 		{"devices", "revoke", path, evil},
+		{"devices", "restore", path, evil},
 		{"devices", "add", path, evil, "--key", evil},
 		{"relay", "missing", path},
 		{"relay", "missing", evil},

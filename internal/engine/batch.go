@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -253,7 +252,7 @@ func (l *loop) startCall(b *batch, now time.Time) {
 	b.ended, b.done, b.astray = 0, false, nil
 	var timeout time.Duration
 	for _, a := range b.all {
-		if t := l.bound(a.job, cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout)); t > 0 && (timeout == 0 || t < timeout) {
+		if t := l.timeoutOf(a); t > 0 && (timeout == 0 || t < timeout) {
 			timeout = t
 		}
 	}

@@ -94,7 +94,8 @@ func (unmarked) Stopping(storage.Lease) error           { return nil }
 func (unmarked) Ended(storage.Lease) error              { return nil }
 
 // NoCrashes is a MaxCrashes with which no job dies of crashes, whatever its policy. As that of a
-// [Handler] it has no crash be counted either: the attempt was interrupted.
+// [Handler], which passes jobs on, it has no crash be counted either, as the attempt was
+// interrupted, and no time of a job ends an attempt.
 const NoCrashes = math.MaxInt32
 
 // Handler runs the jobs of one kind.

@@ -24,13 +24,17 @@ func pastWindow(job *storage.Leased, clock Clock) bool {
 	return reached(job.StartBy, now) || reached(job.Deadline, now)
 }
 
-// bound returns the timeout of an attempt, 0 for none: that given, or what is left to the
-// deadline of its job if that is less.
-func (l *loop) bound(job *storage.Leased, timeout time.Duration) time.Duration {
-	if job.Deadline.IsZero() {
+// timeoutOf returns the timeout of an attempt, 0 for none: that of its job, its handler or the Config,
+// or what is left to the deadline of the job if that is less.
+func (l *loop) timeoutOf(a *attempt) time.Duration {
+	timeout := cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout)
+	switch {
+	case a.handler.MaxCrashes == NoCrashes:
+		return 0
+	case a.job.Deadline.IsZero():
 		return timeout
 	}
-	left := max(job.Deadline.Sub(l.clock()), 1)
+	left := max(a.job.Deadline.Sub(l.clock()), 1)
 	if timeout > 0 {
 		left = min(left, timeout)
 	}

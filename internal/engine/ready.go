@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -184,7 +183,7 @@ func (l *loop) hand(a *attempt, now time.Time) {
 	a.heeded, a.watched = l.ready.holds.heeded, l.ready.watched
 	ctx, cancel := context.WithCancelCause(l.runners.ctx)
 	a.own.Context, a.cancel = ctx, cancel
-	if a.timeout = l.bound(a.job, cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout)); a.timeout > 0 {
+	if a.timeout = l.timeoutOf(a); a.timeout > 0 {
 		ctx, stop := context.WithTimeout(ctx, a.timeout)
 		a.own.Context = ctx
 		a.cancel = func(cause error) {

@@ -206,7 +206,7 @@ func (d *db) rows() string {
 			}
 			fmt.Fprintf(&out, "%s", table)
 			for i, c := range columns {
-				if c != "salt" && !(table == "errand_history" && c == "instance") {
+				if c != "salt" && (table != "errand_history" || c != "instance") {
 					fmt.Fprintf(&out, " %s=%v", c, values[i])
 				}
 			}
