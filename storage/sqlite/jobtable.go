@@ -357,8 +357,8 @@ type runs struct {
 	open   bool // changes are collected, see inRuns
 	leases []inRun
 	ends   []inRun
-	to     *grant // of all leases
-	ended  int64  // when those of ends have
+	to     grant // of all leases
+	ended  int64 // when those of ends have
 }
 
 // inRun is a job of a run.
@@ -453,7 +453,7 @@ func (t *tx) leaseInRun(d *delta) bool {
 		return false
 	}
 	rs := &t.stmts.runs
-	rs.leases, rs.to = append(rs.leases, inRun{key: d.row.ID, token: d.row.Token}), d.to
+	rs.leases, rs.to = append(rs.leases, inRun{key: d.row.ID, token: d.row.Token}), *d.to
 	return true
 }
 
