@@ -213,10 +213,12 @@ func (n *Network) RoundTrip(r *http.Request) (*http.Response, error) {
 		n.begin(func() { n.send(r, body, len(body)) })
 	}
 	if n.met(&p, DoubledLate) {
-		n.begin(func() { n.hold(p.behind, p.most); n.send(r, body, len(body)) })
+		wait := n.hold(1+p.behind, p.most) // the first copy is no later request
+		n.begin(func() { wait(); n.send(r, body, len(body)) })
 	}
 	if n.met(&p, Abandoned) {
-		n.begin(func() { n.hold(p.behind, p.most); n.send(r, body, len(body)) })
+		wait := n.hold(p.behind, p.most)
+		n.begin(func() { wait(); n.send(r, body, len(body)) })
 		return nil, ErrLost
 	}
 	answer := make(chan reply, 1)
@@ -238,7 +240,7 @@ func (n *Network) deliver(r *http.Request, body []byte, p *plan) reply {
 		n.wait(p.delay, nil)
 	}
 	if n.met(p, Reordered) {
-		n.hold(p.behind, p.most)
+		n.hold(p.behind, p.most)()
 	}
 	length := len(body)
 	if length > 0 && n.met(p, CutRequest) {

@@ -53,13 +53,13 @@ func (n *Network) carry(size int) {
 	n.wait(left, nil)
 }
 
-// hold waits until so many later requests have been answered, or for most.
-func (n *Network) hold(behind int, most time.Duration) {
+// hold returns what waits until so many requests have been answered from now on, or for most.
+func (n *Network) hold(behind int, most time.Duration) (wait func()) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	h := &held{until: n.answered + behind, over: make(chan struct{})}
 	n.held = append(n.held, h)
-	n.mu.Unlock()
-	n.wait(most, h.over)
+	return func() { n.wait(most, h.over) }
 }
 
 // pass says that a request has been answered, or has failed.
