@@ -25,7 +25,9 @@ const (
 // exchange makes a request, and returns the answer of the server. What is not signed by the server is an
 // error, such as a [wire.UnsignedError].
 func (f *forwarder) exchange(ctx context.Context, stream ratchet.ID, r ratchet.Request, jobs []wire.Job) (wire.Answer, error) {
-	signer, from, err := f.sign(ctx)
+	keyCtx, stop := context.WithTimeout(ctx, answerWithin) // Key is the application's
+	defer stop()
+	signer, from, err := f.sign(keyCtx)
 	if err != nil {
 		return wire.Answer{}, &keyError{err}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/gate"
 	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/internal/logs"
 	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/relay/internal/ratchet"
 	"github.com/errandq/errand/relay/internal/wire"
@@ -198,7 +199,7 @@ func (f *forwarder) validate() error {
 		}
 		o.Client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	f.log = cmp.Or(o.Logger, slog.Default())
+	f.log = logs.New(cmp.Or(o.Logger, slog.Default())) // a stream waits for no logger
 	return all.err()
 }
 

@@ -134,7 +134,7 @@ func unsignedText(t testing.TB, w *httptest.ResponseRecorder) string {
 	return string(must(io.ReadAll(must(gzip.NewReader(w.Body))(t)))(t))
 }
 
-// endless is a body that never ends: it gives what it has, and nothing more until the deadline of its connection.
+// endless is a body that never ends: it returns what it has, and nothing more until the deadline of its connection.
 type endless struct {
 	io.Reader
 	conn *recording

@@ -39,7 +39,7 @@ type outDoc struct {
 	N     uint64  `json:"n,omitempty"`
 	Token wire.ID `json:"token,omitzero"`
 	Held  bool    `json:"held,omitempty"`
-	// Owner is random. Whoever becomes the owner writes it, and so gives the row another revision.
+	// Owner is random. Whoever becomes the owner writes it, and the row has another revision then.
 	Owner wire.ID `json:"owner"`
 }
 

@@ -90,7 +90,7 @@ func TestHouse_directions(t *testing.T) {
 		"storage/sqlite/internal/packed": {"storage"},
 		// pure
 		"storage/internal/rules": {"storage"},
-		"relay":                  {module, "gate", "internal/door", "internal/seconds", "relay/internal/ratchet", "relay/internal/wire", "storage"},
+		"relay":                  {module, "gate", "internal/door", "internal/logs", "internal/seconds", "relay/internal/ratchet", "relay/internal/wire", "storage"},
 		"relay/internal/ratchet": {},
 		"relay/internal/wire":    {"internal/seconds", "relay/internal/ratchet"},
 		// so that it is about operating systems alone
