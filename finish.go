@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/internal/door"
@@ -218,11 +219,15 @@ func (in *inside) Cancel(ctx context.Context, id ID) (State, error) {
 }
 
 // Complete implements [door.Tx].
-func (in *inside) Complete(ctx context.Context) error {
-	if in.attempt == nil {
+func (in *inside) Complete(ctx context.Context, others ...door.Tx[NewJob]) error {
+	all := []*engine.Attempt{in.attempt}
+	for _, other := range others {
+		all = append(all, other.(*inside).attempt)
+	}
+	if slices.Contains(all, nil) {
 		return ErrNoAttempt
 	}
-	return in.attempt.CompleteTx(ctx, in.store, in.tx)
+	return engine.CompleteTx(ctx, in.store, in.tx, all...)
 }
 
 // Held implements [door.Tx].

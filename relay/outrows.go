@@ -332,16 +332,18 @@ func (s *stream) commit(ctx context.Context, tx *sql.Tx, c *settlement, hand map
 			}
 		}
 	}
+	var ends []door.Tx[errand.NewJob]
 	for _, p := range c.finish {
 		in, err := door.Within[errand.NewJob](p.Job, tx)
 		if err != nil {
 			return err
 		}
-		if err := in.Complete(ctx); err != nil {
-			return err
-		}
+		ends = append(ends, in)
 	}
-	return nil
+	if len(ends) == 0 {
+		return nil
+	}
+	return ends[0].Complete(ctx, ends[1:]...)
 }
 
 // settled ends the way of the jobs whose verdicts were committed.

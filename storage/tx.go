@@ -20,18 +20,19 @@ type TxEnqueuer interface {
 	// committed obeys the settings. It returns [ErrWrongDatabase] for a transaction on another
 	// database.
 	ConfigureTx(ctx context.Context, tx any, lane Lane, s Settings) error
-	// FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it, with f.Then and
-	// their answers: it takes effect if tx commits. If the answer is not [Applied], or after an
-	// error, tx cannot commit any more. The answer is [Lost] if the lease is not held, [Ended] if it has ended in this
-	// transaction or by another FinishTx, and [Cancelling] if the job was asked to stop.
-	// committed, if not nil, is called when tx has committed, before an Exchange of this Store
+	// FinishTx ends leases with OutcomeDone inside tx, in their order, as an Exchange ends them, with
+	// their Then: it takes effect if tx commits. A lease is at most once in ends. results and then are as in
+	// [ExchangeResult]. An answer is [Lost] if the lease is not held, [Ended] if it has ended in this
+	// transaction or by another FinishTx, and [Cancelling] if the job was asked to stop. An answer that is not
+	// [Applied] is the last one. After it, or after an error, tx cannot commit any more.
+	// committed, if not nil, is called for each index of ends when tx has committed, before an Exchange of this Store
 	// can find the lease ended. For a transaction that Tx has not begun, it may not be called.
 	// FinishTx and LookTx return [ErrWrongDatabase] for a transaction on another database.
 	//
 	// The Store whose FinishTx it was knows of a lease that it is [Ended] while the handler of
 	// the lease runs, see [Marker]. If committed was not called, it knows that after the
 	// handler too, until it has said so. In all other cases the answer may be Lost.
-	FinishTx(ctx context.Context, tx any, now time.Time, f Finish, keep Retention, committed func()) (ItemResult, []Enqueued, error)
+	FinishTx(ctx context.Context, tx any, now time.Time, ends []Finish, keep Retention, committed func(i int)) (results []ItemResult, then map[int][]Enqueued, err error)
 	// CheckpointTx is Checkpoint inside tx: it is kept if tx commits. If the answer is not
 	// [Applied], or after an error, tx cannot commit any more. It returns [ErrWrongDatabase]
 	// for a transaction on another database.

@@ -114,8 +114,10 @@ type Tx[J any] interface {
 	// Cancel is Queue.CancelTx.
 	Cancel(ctx context.Context, id storage.ID) (storage.State, error)
 	// Complete and Checkpoint are Job.CompleteTx and Job.CheckpointTx, of the job that Within was
-	// given. Given a queue, they return ErrNoAttempt.
-	Complete(ctx context.Context) error
+	// given. Given a queue, they return ErrNoAttempt. Complete also completes the jobs of others,
+	// which are of the same queue and in the same transaction. Together they cost less: each group
+	// looks once what may run next.
+	Complete(ctx context.Context, others ...Tx[J]) error
 	// Held returns the error that Complete would return because the job has lost its lease, was
 	// cancelled, or has ended. The transaction can go on after it, which it cannot after that of
 	// Complete.

@@ -327,7 +327,7 @@ func TestBatch_OpenOverAHold(t *testing.T) {
 			open := make(chan struct{})
 			go func() {
 				committed <- store.Tx(context.Background(), func(tx any) error {
-					err := engine.AttemptOf(items[0].Ctx).CompleteTx(items[0].Ctx, store, tx)
+					err := engine.CompleteTx(items[0].Ctx, store, tx, engine.AttemptOf(items[0].Ctx))
 					close(open)
 					<-commit
 					return err

@@ -103,7 +103,7 @@ func (a *Attempt) Finish(ctx context.Context, store storage.TxEnqueuer, fn func(
 		if err := fn(tx); err != nil {
 			return err
 		}
-		return a.finish(ctx, store, tx)
+		return finish(ctx, store, tx, a)
 	})
 	if err != nil && !was && !errors.Is(err, storage.ErrUnknownOutcome) {
 		a.reopen()
@@ -138,15 +138,25 @@ func (a *Attempt) wasAsked() {
 	a.asked = true
 }
 
-// CompleteTx completes the job in a transaction of the application, or of the store. After an
-// error that cannot commit.
-func (a *Attempt) CompleteTx(ctx context.Context, store storage.TxEnqueuer, tx any) error {
-	if err := a.begin(); err != nil {
-		store.SpoilTx(tx, err)
-		return err
+// CompleteTx completes jobs of one engine in a transaction of the application, or of the store. After an error, that of
+// the first job which cannot be completed, the transaction cannot commit.
+func CompleteTx(ctx context.Context, store storage.TxEnqueuer, tx any, all ...*Attempt) error {
+	for i, a := range all {
+		if err := a.begin(); err != nil {
+			store.SpoilTx(tx, err)
+			undo(all[:i])
+			return err
+		}
+		defer a.calls.Done()
 	}
-	defer a.calls.Done()
-	return a.caused(ctx, a.finish(ctx, store, tx))
+	return finish(ctx, store, tx, all...)
+}
+
+// undo undoes what begin and brings have noted.
+func undo(all []*Attempt) {
+	for _, a := range all {
+		a.undo()
+	}
 }
 
 // HeldTx returns why CompleteTx would be refused, if it would be.
@@ -159,20 +169,30 @@ func (a *Attempt) HeldTx(ctx context.Context, store storage.TxEnqueuer, tx any) 
 	return errors.Join(err, a.refusal(r))
 }
 
-func (a *Attempt) finish(ctx context.Context, store storage.TxEnqueuer, tx any) error {
-	cfg := a.of.cfg
-	f := storage.Finish{Lease: a.of.job.Lease, Outcome: storage.OutcomeDone}
-	a.brings(&f)
-	r, added, err := store.FinishTx(ctx, tx, cfg.Clock.Now(), f, cfg.Retention, a.commit)
-	if err := errors.Join(err, a.refusal(r)); err != nil {
-		a.undo()
-		return err
+// finish completes jobs in a transaction.
+func finish(ctx context.Context, store storage.TxEnqueuer, tx any, all ...*Attempt) error {
+	cfg := all[0].of.cfg
+	ends := make([]storage.Finish, len(all))
+	for i, a := range all {
+		ends[i] = storage.Finish{Lease: a.of.job.Lease, Outcome: storage.OutcomeDone}
+		a.brings(&ends[i])
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.open = true
-	if a.follows != nil {
-		a.follows.added = added
+	results, added, err := store.FinishTx(ctx, tx, cfg.Clock.Now(), ends, cfg.Retention, func(i int) { all[i].commit() })
+	last := all[max(len(results)-1, 0)] // which has failed, if one has
+	if len(results) > 0 {
+		err = errors.Join(err, last.refusal(results[len(results)-1]))
+	}
+	if err != nil {
+		undo(all)
+		return last.caused(ctx, err)
+	}
+	for i, a := range all {
+		a.mu.Lock()
+		a.open = true
+		if a.follows != nil {
+			a.follows.added = added[i]
+		}
+		a.mu.Unlock()
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (r *rig) completedLate(index int, call func(n int, items []engine.Item, com
 		open := make(chan struct{})
 		go func() {
 			committed <- store.Tx(context.Background(), func(tx any) error {
-				err := engine.AttemptOf(items[index].Ctx).CompleteTx(items[index].Ctx, store, tx)
+				err := engine.CompleteTx(items[index].Ctx, store, tx, engine.AttemptOf(items[index].Ctx))
 				close(open)
 				<-goOn
 				return err

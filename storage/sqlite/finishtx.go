@@ -21,49 +21,84 @@ UNION ALL SELECT token FROM main.errand_dead WHERE id = ?1`
 // held.
 var errNotEnded = errors.New("errand: the lease of a job in the transaction is not held")
 
-// FinishTx implements [storage.TxEnqueuer].
-func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, f storage.Finish, keep storage.Retention, committed func()) (r storage.ItemResult, then []storage.Enqueued, err error) {
-	l := f.Lease
-	err = s.inside(ctx, in, 1+len(f.Then), false, func(t *tx) (err error) { // one key, so that the commit is watched
+// FinishTx implements [storage.TxEnqueuer]. Groups are settled once, when all leases have ended.
+func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) (results []storage.ItemResult, then map[int][]storage.Enqueued, err error) {
+	keys := 1 // so that the commit is watched
+	for i := range ends {
+		keys += len(ends[i].Then)
+	}
+	err = s.inside(ctx, in, keys, false, func(t *tx) error {
 		t.groups.at = t.seen(now)
-		if err := s.endInTx(t, in, l, f.Bytes()); err != nil {
-			return err
-		}
-		if r, err = t.look(l); err == nil && r == storage.Applied {
-			r, err = t.finish(now, &f, &keep)
-		}
-		if err == nil && r == storage.Applied {
-			then, err = t.enqueueThen(now, f.Then)
-		}
+		err := t.regroupOnce(len(ends), func(i int) error {
+			r, added, err := t.finishInTx(in, now, &ends[i], &keep)
+			if err != nil {
+				return err
+			}
+			if added != nil {
+				if then == nil {
+					then = map[int][]storage.Enqueued{}
+				}
+				then[i] = added
+			}
+			if results = append(results, r); r != storage.Applied {
+				return errNotEnded
+			}
+			return nil
+		})
 		if t.groups.at = 0; err != nil {
 			return err
 		}
-		if r != storage.Applied {
-			return errNotEnded
-		}
-		t.store.self.try(l.Token, true)
-		t.undo = append(t.undo, func() { t.store.self.try(l.Token, false) })
-		undone := true
-		if own := s.own.Load(); own != nil && own.tx == in {
-			own.last = append(own.last, func() { undone = t.undone(l) })
-		}
-		t.after = append(t.after, func() {
-			if undone {
-				s.self.try(l.Token, false)
-				return
-			}
-			s.self.finished(l.Token)
+		for i := range ends {
+			var told func()
 			if committed != nil {
-				committed()
+				told = func() { committed(i) }
 			}
-		})
+			t.endsWithTx(in, ends[i].Lease, told)
+		}
 		return nil
 	})
-	if err != nil {
-		then = nil
+	if err == nil {
+		return results, then, nil
 	}
-	r, err = s.refused(in, r, err)
+	if _, err := s.refused(in, 0, err); err != nil {
+		return nil, nil, err
+	}
+	return results, nil, nil
+}
+
+// finishInTx is FinishTx for one lease.
+func (t *tx) finishInTx(in any, now time.Time, f *storage.Finish, keep *storage.Retention) (r storage.ItemResult, then []storage.Enqueued, err error) {
+	if err := t.store.endInTx(t, in, f.Lease, f.Bytes()); err != nil {
+		return 0, nil, err
+	}
+	if r, err = t.look(f.Lease); err == nil && r == storage.Applied {
+		r, err = t.finish(now, f, keep)
+	}
+	if err == nil && r == storage.Applied {
+		then, err = t.enqueueThen(now, f.Then)
+	}
 	return r, then, err
+}
+
+// endsWithTx notes that a lease has ended if the transaction commits, and has committed, if not nil, be called then.
+func (t *tx) endsWithTx(in any, l storage.Lease, committed func()) {
+	s := t.store
+	s.self.try(l.Token, true)
+	t.undo = append(t.undo, func() { s.self.try(l.Token, false) })
+	undone := true
+	if own := s.own.Load(); own != nil && own.tx == in {
+		own.last = append(own.last, func() { undone = t.undone(l) })
+	}
+	t.after = append(t.after, func() {
+		if undone {
+			s.self.try(l.Token, false)
+			return
+		}
+		s.self.finished(l.Token)
+		if committed != nil {
+			committed()
+		}
+	})
 }
 
 // refused returns the answer r to a call about a lease in a transaction, which cannot commit

@@ -709,7 +709,7 @@ func TestFull_LogCanBeMoved(t *testing.T) {
 						if err := insert(tx); err != nil {
 							return err
 						}
-						_, _, err := s.FinishTx(ctx, tx, t0, f, keep, nil)
+						_, _, err := s.FinishTx(ctx, tx, t0, []storage.Finish{f}, keep, nil)
 						return err
 					})
 				}
@@ -820,7 +820,7 @@ func TestFull_RoomForWhatIsBroughtTogether(t *testing.T) {
 				return err
 			}
 			f := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}
-			if _, _, err := s.FinishTx(context.Background(), tx, t0, f, storage.Retention{}, nil); err != nil {
+			if _, _, err := s.FinishTx(context.Background(), tx, t0, []storage.Finish{f}, storage.Retention{}, nil); err != nil {
 				return err
 			}
 		}
@@ -854,7 +854,7 @@ func TestFull_OfAnotherFile(t *testing.T) {
 		leased := lease(t, s, 1, "a")
 		err := inTx(context.Background(), s, func(tx *sql.Tx) error {
 			f := storage.Finish{Lease: leased[0].Lease, Outcome: storage.OutcomeDone}
-			if _, _, err := s.FinishTx(context.Background(), tx, t0, f, storage.Retention{}, nil); err != nil {
+			if _, _, err := s.FinishTx(context.Background(), tx, t0, []storage.Finish{f}, storage.Retention{}, nil); err != nil {
 				return err
 			}
 			return fails()

@@ -150,7 +150,7 @@ func TestKept_Tx(t *testing.T) {
 					}
 					if endsInside {
 						end := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Result: []byte("ok")}
-						if r, _, err := s.FinishTx(ctx, tx, t0, end, storage.Retention{}, nil); err != nil || r != storage.Applied {
+						if r, _, err := s.FinishTx(ctx, tx, t0, []storage.Finish{end}, storage.Retention{}, nil); err != nil || r[0] != storage.Applied {
 							t.Errorf("%s: %d, %v", way, r, err)
 						}
 					}

@@ -459,7 +459,7 @@ func TestRuns_EndedInATransaction(t *testing.T) {
 	}
 	w.both("FinishTx", func(s *sqlite.Store, _ *db) (r any, err error) {
 		err = inTx(context.Background(), s, func(tx *sql.Tx) error {
-			r, _, err = s.FinishTx(context.Background(), tx, t0, ends(storage.OutcomeDone, l[10])[0], keptFor(time.Hour), nil)
+			r, _, err = s.FinishTx(context.Background(), tx, t0, ends(storage.OutcomeDone, l[10]), keptFor(time.Hour), nil)
 			return err
 		})
 		return r, err

@@ -35,7 +35,7 @@ func endsTx(f func(end *storage.Finish)) func(in *instance) storage.Store {
 	return transacting(func(in *instance, b *faultyTx) {
 		b.finishTx = func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {
 			f(&end)
-			return in.FinishTx(ctx, tx, now, end, keep, committed)
+			return in.finishTx(ctx, tx, now, end, keep, committed)
 		}
 	})
 }

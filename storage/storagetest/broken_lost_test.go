@@ -263,10 +263,12 @@ type lostTx struct {
 	tells bool
 }
 
-func (s lostTx) FinishTx(ctx context.Context, tx any, now time.Time, f storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {
-	r, then, err := s.hooks.FinishTx(ctx, tx, now, f, keep, committed)
+func (s lostTx) FinishTx(ctx context.Context, tx any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) ([]storage.ItemResult, map[int][]storage.Enqueued, error) {
+	r, then, err := s.hooks.FinishTx(ctx, tx, now, ends, keep, committed)
 	if s.tells && committed != nil {
-		committed()
+		for i := range ends {
+			committed(i)
+		}
 	}
 	return r, then, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -16,7 +17,7 @@ type faultyTx struct {
 	enqueueTx func(ctx context.Context, tx any, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error)
 	cancelTx  func(ctx context.Context, tx any, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error)
 	publishTx func(ctx context.Context, tx any, now time.Time, all []storage.Publication) ([]storage.PublishResult, error)
-	finishTx  func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error)
+	finishTx  finishTx
 	putTx     func(ctx context.Context, tx any, now time.Time, entries []storage.Entry) (int64, error)
 	configure func(ctx context.Context, tx any, lane storage.Lane, s storage.Settings) error
 	spoilTx   func(tx any, err error)
@@ -39,8 +40,8 @@ func (b *faultyTx) PublishMessagesTx(ctx context.Context, tx any, now time.Time,
 	return b.publishTx(ctx, tx, now, all)
 }
 
-func (b *faultyTx) FinishTx(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {
-	return b.finishTx(ctx, tx, now, end, keep, committed)
+func (b *faultyTx) FinishTx(ctx context.Context, tx any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) ([]storage.ItemResult, map[int][]storage.Enqueued, error) {
+	return eachFinishTx(b.finishTx, ctx, tx, now, ends, keep, committed)
 }
 
 func (b *faultyTx) PutEntriesTx(ctx context.Context, tx any, now time.Time, entries []storage.Entry) (int64, error) {
@@ -65,7 +66,7 @@ func (b *faultyTx) CheckpointTx(ctx context.Context, tx any, c storage.Checkpoin
 func transacting(f func(in *instance, b *faultyTx)) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {
 		b := &faultyTx{
-			hooks: sound(in), tx: in.Tx, enqueueTx: in.EnqueueTx, cancelTx: in.CancelTx, publishTx: in.PublishMessagesTx, finishTx: in.FinishTx, spoilTx: in.SpoilTx, lookTx: in.LookTx,
+			hooks: sound(in), tx: in.Tx, enqueueTx: in.EnqueueTx, cancelTx: in.CancelTx, publishTx: in.PublishMessagesTx, finishTx: in.finishTx, spoilTx: in.SpoilTx, lookTx: in.LookTx,
 			putTx: in.PutEntriesTx, configure: in.ConfigureTx, checkpointTx: in.CheckpointTx,
 		}
 		f(in, b)
@@ -80,11 +81,11 @@ func finishing(f func(in *instance, t *transaction, was *data, l storage.Lease, 
 		b.finishTx = func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (r storage.ItemResult, then []storage.Enqueued, err error) {
 			t, ok := tx.(*transaction)
 			if !ok {
-				return in.FinishTx(ctx, tx, now, end, keep, committed)
+				return in.finishTx(ctx, tx, now, end, keep, committed)
 			}
 			var was data
 			in.m.locked(func() { was = t.copied.clone() })
-			r, then, err = in.FinishTx(ctx, tx, now, end, keep, committed)
+			r, then, err = in.finishTx(ctx, tx, now, end, keep, committed)
 			in.m.locked(func() { f(in, t, &was, end.Lease, &r) })
 			return r, then, err
 		}
@@ -98,7 +99,7 @@ func committing(f func(in *instance, b *faultyTx, committed func()) func()) func
 			if committed != nil {
 				committed = f(in, b, committed)
 			}
-			return in.FinishTx(ctx, tx, now, end, keep, committed)
+			return in.finishTx(ctx, tx, now, end, keep, committed)
 		}
 	})
 }
@@ -275,13 +276,36 @@ var txFaults = []fault{
 	})},
 }
 
+// severalTx answers for all leases of a FinishTx, and ends as many as most, or has others told.
+type severalTx struct {
+	*hooks
+	most int
+	told func(i int) int
+}
+
+func (s *severalTx) FinishTx(ctx context.Context, tx any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) ([]storage.ItemResult, map[int][]storage.Enqueued, error) {
+	told := committed
+	if committed != nil && s.told != nil {
+		told = func(i int) { committed(s.told(i)) }
+	}
+	results, then, err := s.hooks.FinishTx(ctx, tx, now, ends[:min(len(ends), s.most)], keep, told)
+	for err == nil && len(results) < len(ends) {
+		results = append(results, storage.Applied)
+	}
+	return results, then, err
+}
+
 var finishTxFaults = []fault{
+	{"FinishTx ends only the first of several leases", "finishtx_many", func(in *instance) storage.Store { return &severalTx{sound(in), 1, nil} }},
+	{"FinishTx says of the first lease alone that it has ended", "finishtx_many", func(in *instance) storage.Store {
+		return &severalTx{sound(in), math.MaxInt, func(int) int { return 0 }}
+	}},
 	{"a job has ended before the commit", "finishtx_commits", finishing(func(in *instance, t *transaction, _ *data, _ storage.Lease, _ *storage.ItemResult) {
 		in.m.data = t.copied.clone()
 	})},
 	{"all that FinishTx ends is kept", "finishtx_commits", transacting(func(in *instance, b *faultyTx) {
 		b.finishTx = func(ctx context.Context, tx any, now time.Time, end storage.Finish, _ storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {
-			return in.FinishTx(ctx, tx, now, end, kept(keep), committed)
+			return in.finishTx(ctx, tx, now, end, kept(keep), committed)
 		}
 	})},
 	{"an attempt that FinishTx ends does not count", "finishtx_commits", finishing(func(_ *instance, t *transaction, _ *data, l storage.Lease, _ *storage.ItemResult) {
@@ -311,7 +335,7 @@ var finishTxFaults = []fault{
 	{"no fence in FinishTx", "finishtx_lost", transacting(func(in *instance, b *faultyTx) {
 		b.finishTx = func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {
 			in.m.locked(func() { current(in.m, &end.Lease) })
-			return in.FinishTx(ctx, tx, now, end, keep, committed)
+			return in.finishTx(ctx, tx, now, end, keep, committed)
 		}
 	})},
 	{"a cancelled job is done", "finishtx_cancelling", transacting(func(in *instance, b *faultyTx) {
@@ -323,7 +347,7 @@ var finishTxFaults = []fault{
 					}
 				})
 			}
-			return in.FinishTx(ctx, tx, now, end, keep, committed)
+			return in.finishTx(ctx, tx, now, end, keep, committed)
 		}
 	})},
 	{"what is spoiled commits", "finishtx_spoiled", transacting(func(_ *instance, b *faultyTx) { b.spoilTx = func(any, error) {} })},

@@ -62,7 +62,7 @@ var checkpointTxCases = []testCase{
 	}},
 
 	{"checkpointtx_with_end", `CheckpointTx is Checkpoint inside tx: it is kept if tx commits.
-FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it
+FinishTx ends leases with OutcomeDone inside tx, in their order, as an Exchange ends them
 Result is kept with a job that ends with OutcomeDone, unless nil. Progress, if not nil, is kept with any job that ends.`, func(f *fixture) {
 		s := f.transacts(f.s)
 		for keeps, retention := range retentions {
@@ -80,7 +80,7 @@ Result is kept with a job that ends with OutcomeDone, unless nil. Progress, if n
 					if r, err := s.CheckpointTx(f.ctx, tx, storage.Checkpoint{Lease: l.Lease, Data: []byte("x"), Progress: f.progress(1)}); err != nil || r != storage.Applied {
 						f.Errorf("CheckpointTx returned %d, %v", r, err)
 					}
-					if r, _, err := s.FinishTx(f.ctx, tx, f.now, end, retention, nil); err != nil || r != storage.Applied {
+					if r, _, err := finishOneTx(s)(f.ctx, tx, f.now, end, retention, nil); err != nil || r != storage.Applied {
 						f.Errorf("FinishTx returned %d, %v", r, err)
 					}
 				}

@@ -3,6 +3,7 @@ package storagetest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,7 @@ func doneIf(kept bool) storage.State {
 }
 
 var finishTxCases = []testCase{
-	{"finishtx_commits", `FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it, with f.Then and their answers: it takes effect if tx commits.`, func(f *fixture) {
+	{"finishtx_commits", `FinishTx ends leases with OutcomeDone inside tx, in their order, as an Exchange ends them, with their Then: it takes effect if tx commits.`, func(f *fixture) {
 		f.transacts(f.s)
 		other := f.db.Open()
 		for keeps, r := range retentions {
@@ -56,7 +57,57 @@ var finishTxCases = []testCase{
 		}
 	}},
 
-	{"finishtx_counts", `FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it
+	{"finishtx_many", `FinishTx ends leases with OutcomeDone inside tx, in their order, as an Exchange ends them, with their Then: it takes effect if tx commits.
+An answer that is not [Applied] is the last one. After it, or after an error, tx cannot commit any more.
+committed, if not nil, is called for each index of ends when tx has committed`, func(f *fixture) {
+		s := f.transacts(f.s)
+		is := func(what string, got, want any) {
+			f.Helper()
+			if !reflect.DeepEqual(got, want) {
+				f.Errorf("%s: %v, want %v", what, got, want)
+			}
+		}
+		a, b, c := f.begun(f.s, unique("a")), f.begun(f.s), f.begun(f.s, grouped("g"))
+		ids := leasedIDs([]storage.Leased{a, b, c})
+		next := f.add(newJob(grouped("g")))[0]
+		end := func(tx any, leases ...storage.Leased) (results []storage.ItemResult, then map[int][]storage.Enqueued, told *[]int) {
+			f.Helper()
+			told = new([]int)
+			var ends []storage.Finish
+			for i, l := range leases {
+				e := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}
+				if i > 0 {
+					e.Then = times(i, newJob())
+				}
+				ends = append(ends, e)
+			}
+			results, then, err := s.FinishTx(f.ctx, tx, f.now, ends, kept(keep), func(i int) { *told = append(*told, i) })
+			f.must(err)
+			return results, then, told
+		}
+		var told *[]int
+		lost := storage.Leased{Lease: storage.Lease{Key: 1 << 40, Token: 1 << 40}}
+		f.failsToCommit("one of several is lost", f.s, func(tx any) {
+			var results []storage.ItemResult
+			results, _, told = end(tx, a, lost, b)
+			is("results", results, []storage.ItemResult{storage.Applied, storage.Lost})
+		})
+		f.isTo(f.s, storage.Running, ids...)
+		is("told of a transaction that did not commit", *told, []int(nil))
+		f.commits(f.s, func(tx any) {
+			results, then, calls := end(tx, c, a, b)
+			told = calls
+			is("results", results, []storage.ItemResult{storage.Applied, storage.Applied, storage.Applied})
+			if len(then) != 2 || len(then[1]) != 1 || len(then[2]) != 2 {
+				f.Errorf("follow-ups %v", then)
+			}
+		})
+		is("told", *told, []int{0, 1, 2})
+		f.isTo(f.s, storage.Done, ids...)
+		f.isTo(f.s, storage.Ready, next)
+	}},
+
+	{"finishtx_counts", `FinishTx ends leases with OutcomeDone inside tx, in their order, as an Exchange ends them
 Succeeded is when an attempt ended with OutcomeDone for the last time
 an attempt of the job's lane has ended with OutcomeDone under a lease later than Since.`, func(f *fixture) {
 		f.transacts(f.s)
@@ -109,8 +160,8 @@ otherwise, or if fn panics, it is rolled back.`, func(f *fixture) {
 		f.is(storage.Done, l.ID)
 	}},
 
-	{"finishtx_lost", `If the answer is not [Applied], or after an error, tx cannot commit any more.
-The answer is [Lost] if the lease is not held`, func(f *fixture) {
+	{"finishtx_lost", `After it, or after an error, tx cannot commit any more.
+An answer is [Lost] if the lease is not held`, func(f *fixture) {
 		f.transacts(f.s)
 		holder := f.db.Open()
 		reclaimed := f.begun(holder)
@@ -150,7 +201,7 @@ The answer is [Lost] if the lease is not held`, func(f *fixture) {
 	}},
 
 	{"finishtx_cancelling", `[Cancelling] if the job was asked to stop.
-If the answer is not [Applied], or after an error, tx cannot commit any more.`, func(f *fixture) {
+After it, or after an error, tx cannot commit any more.`, func(f *fixture) {
 		s := f.transacts(f.s)
 		l, other := f.begun(f.s), f.begun(f.s)
 		f.cancel(l.ID)
@@ -175,7 +226,7 @@ If the answer is not [Applied], or after an error, tx cannot commit any more.`, 
 	}},
 
 	{"finishtx_ended", `[Ended] if it has ended in this transaction or by another FinishTx
-If the answer is not [Applied], or after an error, tx cannot commit any more.`, func(f *fixture) {
+After it, or after an error, tx cannot commit any more.`, func(f *fixture) {
 		f.transacts(f.s)
 		for keeps, r := range retentions {
 			l := f.begun(f.s)
@@ -231,7 +282,7 @@ The Store whose FinishTx it was knows of a lease that it is [Ended] while the ha
 	}},
 
 	{"finishtx_taken", `Lost: the lease is no longer held; nothing was changed.
-The answer is [Lost] if the lease is not held`, func(f *fixture) {
+An answer is [Lost] if the lease is not held`, func(f *fixture) {
 		f.transacts(f.s)
 		other, mono := f.db.Open(), time.Duration(0)
 		lost := func(what string, l storage.Leased) {
@@ -300,7 +351,7 @@ The answer is [Lost] if the lease is not held`, func(f *fixture) {
 		}
 	}},
 
-	{"finishtx_committed", `committed, if not nil, is called when tx has committed, before an Exchange of this Store can find the lease ended.`, func(f *fixture) {
+	{"finishtx_committed", `committed, if not nil, is called for each index of ends when tx has committed, before an Exchange of this Store can find the lease ended.`, func(f *fixture) {
 		f.transacts(f.s)
 		a, b := f.begun(f.s), f.begun(f.s)
 		var told []string
@@ -327,7 +378,7 @@ The answer is [Lost] if the lease is not held`, func(f *fixture) {
 		}
 	}},
 
-	{"finishtx_committed_first", `committed, if not nil, is called when tx has committed, before an Exchange of this Store can find the lease ended.`, func(f *fixture) {
+	{"finishtx_committed_first", `committed, if not nil, is called for each index of ends when tx has committed, before an Exchange of this Store can find the lease ended.`, func(f *fixture) {
 		f.transacts(f.s)
 		for range 20 {
 			l := f.begun(f.s)

@@ -135,7 +135,7 @@ A job that is changed to another queue, or redriven to one, counts as Enqueued o
 	}},
 
 	{"totals_tx", `EnqueueTx is Enqueue inside tx: the jobs exist if tx commits.
-FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it, with f.Then and their answers: it takes effect if tx commits.`, func(f *fixture) {
+FinishTx ends leases with OutcomeDone inside tx, in their order, as an Exchange ends them, with their Then: it takes effect if tx commits.`, func(f *fixture) {
 		f.transacts(f.s)
 		for _, r := range retentions {
 			was := f.laneStats(usualLane).Total

@@ -177,7 +177,7 @@ FinishTx and LookTx return [ErrWrongDatabase] for a transaction on another datab
 				return err
 			},
 			"FinishTx": func(tx any) error {
-				_, _, err := s.FinishTx(f.ctx, tx, f.now, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}, kept(0), func() { f.Errorf("committed was called") })
+				_, _, err := finishOneTx(s)(f.ctx, tx, f.now, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}, kept(0), func() { f.Errorf("committed was called") })
 				return err
 			},
 			"LookTx": func(tx any) error {

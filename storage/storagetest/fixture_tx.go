@@ -115,7 +115,7 @@ func (f *fixture) finishTx(s storage.Store, tx any, l storage.Leased, want stora
 
 func (f *fixture) finishTxFor(s storage.Store, tx any, l storage.Leased, r storage.Retention, committed func(), want storage.ItemResult) {
 	f.Helper()
-	got, _, err := f.transacts(s).FinishTx(f.ctx, tx, f.now, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}, r, committed)
+	got, _, err := finishOneTx(f.transacts(s))(f.ctx, tx, f.now, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}, r, committed)
 	f.must(err)
 	if got != want {
 		f.Errorf("FinishTx returned %d, want %d", got, want)

@@ -263,7 +263,53 @@ func (in *instance) CancelTx(ctx context.Context, tx any, now time.Time, id stor
 }
 
 // FinishTx implements [storage.TxEnqueuer].
-func (in *instance) FinishTx(ctx context.Context, tx any, now time.Time, f storage.Finish, keep storage.Retention, committed func()) (r storage.ItemResult, then []storage.Enqueued, err error) {
+func (in *instance) FinishTx(ctx context.Context, tx any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) ([]storage.ItemResult, map[int][]storage.Enqueued, error) {
+	return eachFinishTx(in.finishTx, ctx, tx, now, ends, keep, committed)
+}
+
+// finishTx is FinishTx for one lease.
+type finishTx func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error)
+
+// eachFinishTx is FinishTx by calls for one lease each.
+func eachFinishTx(finish finishTx, ctx context.Context, tx any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) (results []storage.ItemResult, then map[int][]storage.Enqueued, err error) {
+	for i := range ends {
+		var told func()
+		if committed != nil {
+			told = func() { committed(i) }
+		}
+		r, added, err := finish(ctx, tx, now, ends[i], keep, told)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(added) > 0 {
+			if then == nil {
+				then = map[int][]storage.Enqueued{}
+			}
+			then[i] = added
+		}
+		if results = append(results, r); r != storage.Applied {
+			return results, nil, nil
+		}
+	}
+	return results, then, nil
+}
+
+// finishOneTx is FinishTx of a store, for one lease.
+func finishOneTx(s storage.TxEnqueuer) finishTx {
+	return func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (r storage.ItemResult, then []storage.Enqueued, err error) {
+		var told func(i int)
+		if committed != nil {
+			told = func(int) { committed() }
+		}
+		results, added, err := s.FinishTx(ctx, tx, now, []storage.Finish{end}, keep, told)
+		if len(results) == 1 {
+			r = results[0]
+		}
+		return r, added[0], err
+	}
+}
+
+func (in *instance) finishTx(ctx context.Context, tx any, now time.Time, f storage.Finish, keep storage.Retention, committed func()) (r storage.ItemResult, then []storage.Enqueued, err error) {
 	l := f.Lease
 	err = in.inside(ctx, tx, func(t *transaction, own *instance) error {
 		if r = own.look(l); r != storage.Applied {

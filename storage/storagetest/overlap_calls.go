@@ -329,7 +329,7 @@ func (c *caller) transact() {
 			runtime.Gosched()
 		}
 		for _, l := range ends {
-			r, _, err := s.FinishTx(ctx, tx, c.now, storage.Finish{Lease: l, Outcome: storage.OutcomeDone}, keep, nil)
+			r, _, err := finishOneTx(s)(ctx, tx, c.now, storage.Finish{Lease: l, Outcome: storage.OutcomeDone}, keep, nil)
 			if err != nil {
 				return err
 			}

@@ -137,7 +137,7 @@ func (h *history) transaction(s storage.Store, calls []txCall, declines, model b
 					break
 				}
 				end := storage.Finish{Lease: lease, Outcome: storage.OutcomeDone}
-				a.result, _, a.err = in.FinishTx(h.ctx, tx, h.now, end, c.keep, func() { told++ })
+				a.result, _, a.err = finishOneTx(in)(h.ctx, tx, h.now, end, c.keep, func() { told++ })
 				h.both("LookTx before FinishTx", look, a.result)
 			}
 			if out = append(out, a); a.result != storage.Applied {
