@@ -121,10 +121,8 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 		}
 		t.meta.nextJob++
 		out[i].ID = r.id()
-		for _, tag := range j.Tags {
-			if _, err := t.exec(sqlInsertTag, tag, r.ID); err != nil {
-				return nil, err
-			}
+		if err := t.insertTags(r.ID, j.Tags); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

@@ -86,7 +86,6 @@ SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, 
 	sqlInsertPayload = `INSERT INTO main.errand_payload (job, headers, args) VALUES (?, ?, ?)`
 	sqlDeletePayload = `DELETE FROM main.errand_payload WHERE job = ?`
 	sqlDeleteHistory = `DELETE FROM main.errand_history WHERE job = ?`
-	sqlInsertTag     = `INSERT INTO main.errand_tag (tag, job) VALUES (?, ?)`
 	sqlDeleteTags    = `DELETE FROM main.errand_tag WHERE job = ? RETURNING tag`
 )
 
@@ -97,6 +96,8 @@ const plainColumns = coreColumns + `, args, state`
 var (
 	sqlInsertJob      = insertJob(plainColumns + `, headers, ` + keyColumns + `, delay, instance, until, ` + numberColumns)
 	sqlInsertPlainJob = insertJob(plainColumns)
+	// For a job that has only headers, tags or a row of errand_option beside its args.
+	sqlInsertMarkedJob = insertJob(plainColumns + `, headers, options`)
 )
 
 // insertJob returns an INSERT of these columns.
@@ -279,16 +280,22 @@ func (t *tx) insert(r *jobRow) error {
 	r.Size = int64(len(r.Args) + len(r.Headers))
 	numbers, set := r.numbers(), r.Token|r.Delay
 	for _, n := range numbers {
-		set |= *n
+		if n != &r.Options {
+			set |= *n
+		}
 	}
-	plain := set == 0 && headers == nil && !r.UniqueKey.Valid
+	few := set == 0 && !r.UniqueKey.Valid
 	var values []any
 	if t.stmts != nil {
 		values = t.stmts.job[:0]
 	}
 	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, int64(r.Salt), r.CreatedAt, args, r.State)
-	if plain {
+	switch {
+	case few && headers == nil && r.Options == 0:
 		_, err = t.exec(sqlInsertPlainJob, values...)
+		return err
+	case few:
+		_, err = t.exec(sqlInsertMarkedJob, append(values, headers, r.Options)...)
 		return err
 	}
 	values = append(values, headers, r.Token, r.Attempt, nullable(r.UniqueKey.String), r.Delay, r.Instance, r.Until)

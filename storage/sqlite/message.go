@@ -295,6 +295,36 @@ func (p *publisher) store(pub *storage.Publication) error {
 	return p.write(sqlAddBody, message, attributes, notNil(m.Body))
 }
 
+// tagsTogether is how many tags one statement writes.
+const tagsTogether = 4
+
+// sqlInsertTags are by the number of tags. Without OR FAIL SQLite would keep a copy of each page until the end of
+// the statement: in a Tx that takes more time than a statement for each tag. An error ends the whole call anyway. The tags
+// of several jobs are not written together: a later job of a call may delete an earlier one.
+var sqlInsertTags = func() (texts [tagsTogether + 1]string) {
+	for n := range texts {
+		texts[n] = `INSERT OR FAIL INTO main.errand_tag (tag, job) VALUES (?, ?)` + strings.Repeat(`, (?, ?)`, max(n-1, 0))
+	}
+	return texts
+}()
+
+// insertTags writes the tags of a new job.
+func (t *tx) insertTags(id int64, tags []string) error {
+	for some := range slices.Chunk(tags, tagsTogether) {
+		values := make([]any, 0, 2*tagsTogether)
+		for _, tag := range some {
+			values = append(values, tag, id)
+		}
+		if _, err := t.exec(sqlInsertTags[len(some)], values...); err != nil {
+			return err
+		}
+		if t.stmts != nil {
+			t.stmts.wrote += len(some) - 1
+		}
+	}
+	return nil
+}
+
 // deleteTags deletes the tags of a job that is gone.
 func (t *tx) deleteTags(job int64) error {
 	var tag string
