@@ -20,6 +20,7 @@
 //	TestIOErrors      each such call fails, or is cut short; syncs that lie
 //	TestDiskFull      a file system of 64 MiB is filled
 //	TestKill          kill -9 of several processes, again and again
+//	TestKill_Runs     the same of one whose jobs are leased and ended in runs
 //	TestKill_Finish   the same while jobs end in transactions of their handlers
 //	TestKill_Compact  the same of a process that compacts the file
 //	TestKill_OnDead   the same while jobs die: each death is followed by one job

@@ -74,6 +74,9 @@ func newLedger() *ledger {
 // the ledger are given to other.
 func (l *ledger) read(c *child, r io.Reader, other func(line string)) error {
 	lines := bufio.NewScanner(r)
+	lines.Split(func(b []byte, _ bool) (int, []byte, error) {
+		return bufio.ScanLines(b, false) // not the last one of a child that was killed in the middle of it
+	})
 	for lines.Scan() {
 		ours, err := l.note(c, lines.Text())
 		if err != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 // voice is where a child says what happens, a line each, in the words that the
-// ledger knows. Each call is one write, so that a line is whole or not there.
+// ledger knows. Each call is one write. What is longer than the pipe takes at once may end
+// in the middle of a line, which then was not said.
 type voice struct {
 	mu  sync.Mutex
 	out io.Writer

@@ -35,6 +35,12 @@ func TestLeases_StaleFacts(t *testing.T) {
 			return storage.Exchange{Finish: []storage.Finish{{Lease: l, Outcome: storage.OutcomeReturned}}}
 		},
 		"extend": func(l storage.Lease) storage.Exchange { return storage.Exchange{Extend: []storage.Lease{l}} },
+		"done": func(l storage.Lease) storage.Exchange {
+			return storage.Exchange{Finish: []storage.Finish{{Lease: l, Outcome: storage.OutcomeDone}}}
+		},
+		"dead": func(l storage.Lease) storage.Exchange {
+			return storage.Exchange{Finish: []storage.Finish{{Lease: l, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent}}}
+		},
 	}
 	for name, c := range map[string]struct {
 		stale func(s storage.Store, d *db, l storage.Leased)
@@ -45,7 +51,9 @@ func TestLeases_StaleFacts(t *testing.T) {
 				_, err := s.Cancel(ctx, t0, l.ID, storage.Retention{Default: time.Hour})
 				step(err)
 			},
-			want: map[string]storage.ItemResult{"retry": storage.Applied, "return": storage.Applied, "extend": storage.Cancelling},
+			want: map[string]storage.ItemResult{
+				"retry": storage.Applied, "return": storage.Applied, "extend": storage.Cancelling, "done": storage.Applied, "dead": storage.Applied,
+			},
 		},
 		"taken": {
 			stale: func(_ storage.Store, d *db, l storage.Leased) {
@@ -101,8 +109,15 @@ func TestLeases_StaleFacts(t *testing.T) {
 				after, errAfter := s.Job(ctx, l.ID)
 				switch {
 				case want == storage.Applied:
-					if after.State != storage.Cancelled {
-						t.Errorf("the job is %v: want what it was asked for", after.State)
+					state := storage.Cancelled // as it was asked for
+					switch end {
+					case "done":
+						state = storage.Done
+					case "dead":
+						state = storage.Dead
+					}
+					if after.State != state {
+						t.Errorf("the job is %v, want %v", after.State, state)
 					}
 				case after.State != rec.State || after.Queue != rec.Queue || after.Counters != rec.Counters || (err == nil) != (errAfter == nil):
 					t.Errorf("the job was %+v, %v, and is %+v, %v", rec, err, after, errAfter)
@@ -378,6 +393,12 @@ func TestRuns_Broken(t *testing.T) {
 				return nil, nil
 			})
 		},
+		"in another state": func(w *twins, l []storage.Leased) {
+			w.both("damage", func(_ *sqlite.Store, d *db) (any, error) {
+				d.exec(`UPDATE errand_job SET state = 2 WHERE id = ?1`, l[10].Key)
+				return nil, nil
+			})
+		},
 		"kept already": func(w *twins, l []storage.Leased) {
 			w.both("damage", func(_ *sqlite.Store, d *db) (any, error) {
 				d.exec(`INSERT INTO errand_finished (id, lane, state, priority, due_at, token, attempt, salt, created_at, ended_at, purge_at)
@@ -399,7 +420,7 @@ VALUES (?1, 1, 4, 0, 0, 0, 1, 1, 0, 0, 1)`, l[10].Key)
 				x.Wants = want(n, "a")
 				x.Finish = append(ends(storage.OutcomeDone, l[12]), ends(storage.OutcomeRetry, l[11])...)
 				w.exchange("lease again", x)
-				if name != "kept already" && name != "without args" { // which no rule allows
+				if name != "kept already" && name != "without args" && name != "in another state" { // which no rule allows
 					w.d[0].Invariants(t)
 				}
 			})
@@ -488,6 +509,59 @@ func TestRuns_LeaseBroken(t *testing.T) {
 		t.Errorf("error %v, want ErrCorrupt", err)
 	}
 	w.exchange("lease those before", storage.Exchange{Wants: want(9, "a")})
+}
+
+// A job that was read ahead, and is changed before the run in whose middle it would be leased, is
+// not leased with it, whoever has changed it.
+func TestRuns_LeaseChanged(t *testing.T) {
+	const changed = 25
+	for name, change := range map[string]func(s *sqlite.Store, id storage.ID) error{
+		"cancelled": func(s *sqlite.Store, id storage.ID) error {
+			_, err := s.Cancel(context.Background(), t0, id, keptFor(time.Hour))
+			return err
+		},
+		"moved to another lane": func(s *sqlite.Store, id storage.ID) error {
+			_, err := s.Change(context.Background(), t0, storage.Selection{IDs: []storage.ID{id}}, storage.Edit{Queue: "other"})
+			return err
+		},
+		"deleted": func(s *sqlite.Store, id storage.ID) error {
+			if _, err := s.Cancel(context.Background(), t0, id, keptFor(0)); err != nil {
+				return err
+			}
+			if _, err := s.Job(context.Background(), id); !errors.Is(err, storage.ErrNotFound) {
+				return fmt.Errorf("the job is there, or %w", err)
+			}
+			return nil
+		},
+	} {
+		for _, by := range []string{"the process", "another process"} {
+			t.Run(name+" by "+by, func(t *testing.T) {
+				w, kinds, jobs := newTwins(t), []string{"a", "b", "c", "d", "e", "f"}, plainJobs(40)
+				for i := range jobs { // of few lanes none is read ahead
+					jobs[i].Kind = kinds[i%len(kinds)]
+				}
+				w.enqueue(jobs...)
+				l := w.exchange("lease", storage.Exchange{Wants: want(10, kinds...)})
+				if lanes, _, err := w.s[0].KeptAhead(); lanes != len(kinds) || err != nil {
+					t.Fatalf("jobs of %d lanes are read ahead, %v: want %d", lanes, err, len(kinds))
+				}
+				w.both(name, func(s *sqlite.Store, d *db) (any, error) {
+					id := d.id(changed)
+					if by == "another process" {
+						s = d.open()
+						defer s.Close()
+					}
+					return nil, change(s, id)
+				})
+				l = append(l, w.exchange("lease the rest", storage.Exchange{Wants: want(40, kinds...)})...)
+				if len(l) != 39 || slices.ContainsFunc(l, func(l storage.Leased) bool { return l.Key == changed }) {
+					t.Errorf("leased %d of 40 jobs: want all but job %d", len(l), changed)
+				}
+				w.exchange("end", storage.Exchange{Finish: ends(storage.OutcomeDone, l...), Retention: keptFor(time.Hour)})
+				w.d[0].Invariants(t)
+			})
+		}
+	}
 }
 
 // A disk that is full in the middle of a run has room for what is written row by row: each row that
