@@ -97,6 +97,8 @@ const plainColumns = coreColumns + `, args, state`
 var (
 	sqlInsertJob      = insertJob(plainColumns + `, headers, ` + keyColumns + `, delay, instance, until, ` + numberColumns)
 	sqlInsertPlainJob = insertJob(plainColumns)
+	// For one that is ready and has no priority, as most have: two parameters less to bind.
+	sqlInsertReadyJob = `INSERT INTO main.errand_job (` + plainColumns + `) VALUES (?, ?, 0, ?, ?, ?, ?, 2)`
 )
 
 // insertJob returns an INSERT of these columns.
@@ -285,6 +287,10 @@ func (t *tx) insert(r *jobRow) error {
 	var values []any
 	if t.stmts != nil {
 		values = t.stmts.job[:0]
+	}
+	if plain && r.Priority == 0 && r.State == ready {
+		_, err = t.exec(sqlInsertReadyJob, append(values, r.ID, r.Lane, r.DueAt, int64(r.Salt), r.CreatedAt, args)...)
+		return err
 	}
 	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, int64(r.Salt), r.CreatedAt, args, r.State)
 	if plain {
