@@ -123,6 +123,15 @@ func TestEnqueue_refusesBadInput(t *testing.T) {
 	}
 }
 
+// A job alone makes nothing that only a call with more needs.
+func TestEnqueue_Allocations(t *testing.T) {
+	q := openQueue(t, nil)
+	wantAllocations(t, 33, 500, func() error {
+		_, err := q.Enqueue(t.Context(), note{Text: "text"}, nil)
+		return err
+	})
+}
+
 // A job of many costs what its row and its args do: nothing is made for faults that it does not have.
 func TestEnqueueMany_Allocations(t *testing.T) {
 	q := openQueue(t, nil)
@@ -130,15 +139,24 @@ func TestEnqueueMany_Allocations(t *testing.T) {
 	for i := range jobs {
 		jobs[i].Args = note{Text: "text"}
 	}
-	all := testing.AllocsPerRun(5, func() {
-		if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
+	wantAllocations(t, 10*float64(len(jobs)), 5, func() error {
+		_, err := q.EnqueueMany(t.Context(), jobs)
+		return err
+	})
+}
+
+// wantAllocations fails the test if a call makes more allocations than most, on average of so many.
+func wantAllocations(t *testing.T, most float64, calls int, call func() error) {
+	t.Helper()
+	all := testing.AllocsPerRun(calls, func() {
+		if err := call(); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if each := all / float64(len(jobs)); each > 11 {
-		t.Errorf("EnqueueMany makes %.1f allocations for each job, want at most 11", each)
+	if all > most {
+		t.Errorf("a call makes %v allocations, want at most %v", all, most)
 	} else {
-		t.Logf("%.1f allocations for each job", each)
+		t.Logf("a call makes %v allocations", all)
 	}
 }
 

@@ -17,26 +17,25 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 	if len(jobs) == 0 {
 		return nil, s.idle(ctx)
 	}
-	var answer struct { // one of them, on the heap
+	var call struct { // one of them, on the heap
+		request
 		added   []storage.Enqueued
 		refused error
 	}
-	err := s.submit(ctx, &request{work: workOf(jobs), run: func(t *tx) (err error) {
+	call.work, call.run = workOf(jobs), func(t *tx) (err error) {
 		t.fresh.single = len(jobs) == 1
-		answer.added, answer.refused, err = t.enqueueOrRefuse(now, jobs)
+		call.added, call.refused, err = t.enqueueOrRefuse(now, jobs)
 		t.fresh.single = false
-		if err != nil || answer.refused != nil {
+		if err != nil || call.refused != nil {
 			return err
 		}
-		return cmp.Or(t.handOver(now), t.didJobs(ctx, newOf(answer.added)))
-	}})
-	if err != nil {
+		return cmp.Or(t.handOver(now), t.didJobs(ctx, newOf(call.added)))
+	}
+	err := s.submit(ctx, &call.request)
+	if err = cmp.Or(err, call.refused); err != nil {
 		return nil, err
 	}
-	if answer.refused != nil {
-		return nil, answer.refused
-	}
-	return answer.added, nil
+	return call.added, nil
 }
 
 // workOf returns how much work it is to insert jobs.

@@ -191,7 +191,7 @@ func (s *Store) SkipMissing() error {
 func (s *Store) Stall() (release func()) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(begun) })
-	_ = s.queue.add(context.Background(), &request{done: make(chan error, 1), run: func(*tx) error {
+	_ = s.queue.add(context.Background(), &request{done: make(chan struct{}, 1), run: func(*tx) error {
 		begin()
 		<-end
 		return nil
@@ -232,14 +232,14 @@ func (s *Store) Probe() (found, made bool, err error) {
 // Deafen has the writer never hear that the log has grown, as if its goroutine were not
 // scheduled until it has a request.
 func (s *Store) Deafen() {
-	deaf := &request{done: make(chan error, 1), run: func(*tx) error {
+	deaf := &request{done: make(chan struct{}, 1), run: func(*tx) error {
 		s.queue.written = nil
 		return nil
 	}}
 	if err := s.queue.add(context.Background(), deaf); err != nil {
 		panic(err)
 	}
-	if err := <-deaf.done; err != nil {
+	if err := deaf.answered(); err != nil {
 		panic(err)
 	}
 	s.Rested() // else a caller would take it to be busy, and leave the log to it

@@ -169,15 +169,16 @@ func (t *tx) announce() {
 // nil: that to the worker which would lease it right after, if nothing is ahead
 // of it.
 func (t *tx) receiver(now time.Time, r *jobRow) (*handoff, error) {
+	all := t.store.offers.list()
 	// Lineups do not know the lanes of this transaction, where jobs may be ahead.
-	if len(t.lanes) > 0 || t.holdsChanged() {
+	if len(all) == 0 || len(t.lanes) > 0 || t.holdsChanged() {
 		return nil, nil
 	}
 	holds, _ := t.store.cache.committedHolds()
 	if held, ajar := holds.of(storage.Lane{Queue: r.Queue, Kind: r.Kind}, micros(now)); held || ajar {
 		return nil, nil
 	}
-	for _, o := range t.store.offers.list() {
+	for _, o := range all {
 		if o.capacity.Load() <= 0 || !o.want.Matches(r.Queue, r.Kind) || !o.want.HasRoom(r.Queue, 0) || t.throttled(r.Queue, r.Kind) {
 			continue
 		}

@@ -450,7 +450,7 @@ func (s *Store) retire() error {
 	in.ended = true
 	in.mu.Unlock()
 	dropped := false
-	r := &request{ends: true, last: true, done: make(chan error, 1), run: func(t *tx) (err error) {
+	r := &request{ends: true, last: true, done: make(chan struct{}, 1), run: func(t *tx) (err error) {
 		unkept := t.unkept()
 		if unkept {
 			t.seen(fromMicros(s.floor.unkept.Load()))
@@ -466,7 +466,7 @@ func (s *Store) retire() error {
 	// Without a registration, done or in the queue, there is nothing to write but the clock.
 	r.probe = func(t *tx) (bool, error) { return in.number() != 0 || t.unkept(), nil }
 	s.queue.reqs <- r
-	err := <-r.done
+	err := r.answered()
 	s.conceal()
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -98,6 +98,8 @@ var (
 	sqlInsertPlainJob = insertJob(plainColumns)
 	// For a job that has only headers, tags or a row of errand_option beside its args.
 	sqlInsertMarkedJob = insertJob(plainColumns + `, headers, options`)
+	// For one that is ready and has no priority, as most have: two parameters less to bind.
+	sqlInsertReadyJob = `INSERT INTO main.errand_job (` + plainColumns + `) VALUES (?, ?, 0, ?, ?, ?, ?, 2)`
 )
 
 // insertJob returns an INSERT of these columns.
@@ -289,9 +291,14 @@ func (t *tx) insert(r *jobRow) error {
 	if t.stmts != nil {
 		values = t.stmts.job[:0]
 	}
+	plain := few && headers == nil && r.Options == 0
+	if plain && r.Priority == 0 && r.State == ready {
+		_, err = t.exec(sqlInsertReadyJob, append(values, r.ID, r.Lane, r.DueAt, int64(r.Salt), r.CreatedAt, args)...)
+		return err
+	}
 	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, int64(r.Salt), r.CreatedAt, args, r.State)
 	switch {
-	case few && headers == nil && r.Options == 0:
+	case plain:
 		_, err = t.exec(sqlInsertPlainJob, values...)
 		return err
 	case few:

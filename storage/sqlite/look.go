@@ -149,7 +149,8 @@ func (t *tx) did(ctx context.Context, jobs int) error {
 	if !ok {
 		return nil
 	}
-	if _, err := t.exec(sqlAudit, id[:], micros(e.At), e.By, e.Do, e.What, e.Note, jobs); err != nil {
+	name := id // apart from id, which is on the heap for no other call
+	if _, err := t.exec(sqlAudit, name[:], micros(e.At), e.By, e.Do, e.What, e.Note, jobs); err != nil {
 		return err
 	}
 	_, err := t.exec(sqlTrimAudit)

@@ -228,7 +228,7 @@ func (t *tx) committed() {
 // events the earliest due time counts.
 func (t *tx) notify(e storage.Event) {
 	if t.event == nil {
-		t.event = &e
+		t.event = new(e) // e itself would be on the heap in each call
 		return
 	}
 	t.event.Cancel, t.event.Urgent = t.event.Cancel || e.Cancel, t.event.Urgent || e.Urgent

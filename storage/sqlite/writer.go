@@ -53,7 +53,8 @@ type request struct {
 	last  bool // no request comes after it: the Store is being closed
 	work  int  // about how many jobs run writes
 	state atomic.Int32
-	done  chan error
+	done  chan struct{} // holds one once err is set; a chan error would be two allocations
+	err   error
 }
 
 const (
@@ -85,6 +86,11 @@ func (q *queue) add(ctx context.Context, r *request) error {
 	to := q.reqs
 	if r.urgent {
 		to = q.urgent
+	}
+	select { // without the lock of the context, which callers may share
+	case to <- r:
+		return nil
+	default:
 	}
 	select {
 	case to <- r:
@@ -120,7 +126,7 @@ func (s *Store) ask(ctx context.Context, r *request) error {
 			return err
 		}
 	}
-	r.done = make(chan error, 1)
+	r.done = make(chan struct{}, 1)
 	if done, err := s.direct(ctx, r); done {
 		return err
 	}
@@ -135,8 +141,8 @@ func (s *Store) ask(ctx context.Context, r *request) error {
 		return err
 	}
 	select {
-	case err := <-r.done:
-		return err
+	case <-r.done:
+		return r.err
 	case <-ctx.Done():
 		return r.withdraw(ctx.Err())
 	}
@@ -148,15 +154,18 @@ func (r *request) withdraw(err error) error {
 	for {
 		switch state := r.state.Load(); {
 		case state == taken:
-			return <-r.done
+			return r.answered()
 		case r.state.CompareAndSwap(state, withdrawn):
 			if state == probing {
-				err = cmp.Or(err, <-r.done)
+				err = cmp.Or(err, r.answered())
 			}
 			return err
 		}
 	}
 }
+
+// answered waits until r is answered, and returns its error.
+func (r *request) answered() error { <-r.done; return r.err }
 
 // direct runs r on the goroutine of its caller, if nobody else calls: to wake the
 // writer and to be woken takes as long as a third of a commit that is not synced. It
@@ -193,7 +202,7 @@ func (s *Store) direct(ctx context.Context, r *request) (done bool, err error) {
 	if err != nil { // the writer says what it means
 		return false, nil
 	}
-	if err = <-r.done; isCode(err, lib.SQLITE_BUSY) { // as it did not wait
+	if err = r.answered(); isCode(err, lib.SQLITE_BUSY) { // as it did not wait
 		r.state.Store(waiting)
 		return false, nil
 	}
@@ -448,7 +457,8 @@ func (w *writer) commit(ctx context.Context, batch []*request) {
 func (r *request) answer(err error) {
 	r.state.CompareAndSwap(waiting, taken)
 	r.state.CompareAndSwap(probing, taken)
-	r.done <- err
+	r.err = err
+	r.done <- struct{}{}
 }
 
 func (w *writer) probe(r *request) (bool, error) {
