@@ -458,6 +458,16 @@ func (s *Store) Close() error {
 	return s.result
 }
 
+// idle returns what a call returns that has nothing to do.
+func (s *Store) idle(ctx context.Context) error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.closed {
+		return storage.ErrClosed
+	}
+	return ctx.Err()
+}
+
 func (s *Store) close() error {
 	s.offers.shutAll()
 	s.gate.Lock()

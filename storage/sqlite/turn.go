@@ -490,3 +490,23 @@ func (s *Store) giveTurn() {
 	s.turn.pace.ended = now
 	s.turn.give()
 }
+
+// tryTake takes what mine guards, unless another goroutine has it. The channel is no
+// mutex, on which the clock of a test with fake time would not go on.
+func (w *writer) tryTake() bool {
+	select {
+	case w.mine <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *writer) give() { <-w.mine }
+
+// alone runs f on the connection, while no caller writes.
+func (w *writer) alone(f func() error) error {
+	w.mine <- struct{}{}
+	defer w.give()
+	return w.stmts.hold(f)
+}

@@ -13,6 +13,7 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/crowd"
 )
 
 const (
@@ -100,16 +101,6 @@ func (q *queue) add(ctx context.Context, r *request) error {
 	}
 }
 
-// idle returns what a call returns that has nothing to do.
-func (s *Store) idle(ctx context.Context) error {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	if s.closed {
-		return storage.ErrClosed
-	}
-	return ctx.Err()
-}
-
 // submit has the writer run r, and waits for the commit. If ctx ends before the
 // transaction has begun, r is withdrawn.
 func (s *Store) submit(ctx context.Context, r *request) error { return s.ours(s.ask(ctx, r)) }
@@ -180,7 +171,7 @@ func (s *Store) direct(ctx context.Context, r *request) (done bool, err error) {
 		return false, nil
 	}
 	defer w.give()
-	if w.several || w.log.due() { // the writer looks after the log before it serves another call
+	if w.crowd.Several() || w.log.due() { // the writer looks after the log before it serves another call
 		return false, nil
 	}
 	err = w.stmts.hold(func() error {
@@ -215,13 +206,13 @@ func (s *Store) direct(ctx context.Context, r *request) (done bool, err error) {
 // writer writes the requests, on a goroutine and, one at a time, on those of callers.
 type writer struct {
 	*Store
-	mine    chan struct{} // holds a value while a goroutine has stmts, log and several
-	stmts   *statements
-	log     checkpointer
-	several bool        // the last batch had more than one request
-	idle    *time.Timer // goes off when nothing was written for checkpointIdle
-	looks   *time.Timer // goes off lookEach after that, and again while there is something to lose
-	kept    *request    // taken from the queue; the last batch had no place for it
+	mine  chan struct{} // holds a value while a goroutine has stmts, log and crowd
+	stmts *statements
+	log   checkpointer
+	crowd crowd.Crowd // who is answered at once, and may come back
+	idle  *time.Timer // goes off when nothing was written for checkpointIdle
+	looks *time.Timer // goes off lookEach after that, and again while there is something to lose
+	kept  *request    // taken from the queue; the last batch had no place for it
 }
 
 func newWriter(s *Store, conn *sql.Conn) *writer {
@@ -272,35 +263,15 @@ func (w *writer) run() {
 	}
 }
 
-// tryTake takes what mine guards, unless another goroutine has it. The channel is no
-// mutex, on which the clock of a test with fake time would not go on.
-func (w *writer) tryTake() bool {
-	select {
-	case w.mine <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (w *writer) give() { <-w.mine }
-
-// alone runs f on the connection, while no caller writes.
-func (w *writer) alone(f func() error) error {
-	w.mine <- struct{}{}
-	defer w.give()
-	return w.stmts.hold(f)
-}
-
 // gather adds the requests that have queued up to a batch. The callers of the last
 // batch were answered all at once, and may be about to call again. So gather yields
-// to goroutines that are ready to run, as long as that brings more requests. It
-// waits for no other goroutine, and makes one commit of what would be two. After a
-// batch of one there is no such caller.
+// to goroutines that are ready to run, as long as that brings more requests, which makes
+// one commit of what would be two. After a slow sync it waits for these callers too, see
+// crowd, unless a request is urgent. After a batch of one there is no such caller.
 func (w *writer) gather(batch []*request) []*request {
-	several := w.several
-	defer func() { w.several = len(batch) > 1 }()
-	work, plain := batch[0].work, !batch[0].urgent
+	several := w.crowd.Several()
+	defer func() { w.crowd.Took(len(batch)) }()
+	work, plain, urgent := batch[0].work, !batch[0].urgent, batch[0].urgent
 	for {
 		n := len(batch)
 		if several {
@@ -317,12 +288,41 @@ func (w *writer) gather(batch []*request) []*request {
 			}
 			batch = append(batch, r)
 			work += r.work
-			plain = plain || !r.urgent
-		}
-		if len(batch) == n || len(batch) == maxBatch {
-			return batch
+			plain, urgent = plain || !r.urgent, urgent || r.urgent
 		}
 		several = true
+		if len(batch) > n && len(batch) < maxBatch {
+			continue
+		}
+		if urgent || w.kept != nil || work >= maxWork || len(batch) == maxBatch {
+			return batch
+		}
+		switch r := w.await(len(batch)); {
+		case r == nil:
+			return batch
+		case r.urgent:
+			batch, work, urgent = append(batch, r), work+r.work, true
+		default:
+			w.kept = r // for pick
+		}
+	}
+}
+
+// await waits for a request beside a batch of so many, and returns nil if none is to be waited for.
+func (w *writer) await(size int) *request {
+	wait := w.crowd.Wait(size, time.Now())
+	if wait <= 0 {
+		return nil
+	}
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	select {
+	case r := <-w.queue.urgent:
+		return r
+	case r := <-w.queue.reqs:
+		return r
+	case <-late.C:
+		return nil
 	}
 }
 
@@ -507,6 +507,7 @@ func (w *writer) transact(ctx context.Context, batch *[]*request) (culprit int, 
 	if err == nil {
 		err = w.reserve(t, live)
 	}
+	began := time.Now()
 	if err == nil && w.fault != nil {
 		err = w.fault(slices.ContainsFunc(live, (*request).begins))
 	}
@@ -526,6 +527,9 @@ func (w *writer) transact(ctx context.Context, batch *[]*request) (culprit int, 
 			t.rolledBack()
 		}
 		return -1, err
+	}
+	if w.opts.Durability == Full {
+		w.crowd.Synced(began, time.Now(), len(w.queue.reqs)+len(w.queue.urgent))
 	}
 	w.idle.Reset(checkpointIdle)
 	t.committed()

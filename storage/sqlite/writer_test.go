@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -262,6 +263,67 @@ func TestStore_OneFailingRequestSparesTheBatch(t *testing.T) {
 		t.Errorf("%d failed, counts %v: want 2 and %d ready", failed, c, n-2)
 	}
 	d.Invariants(t)
+}
+
+// After a slow sync the next batch waits for the callers of the last one, at most a tenth of
+// the sync, but not with an urgent request in it.
+func TestWriter_WaitsAfterSlowSync(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		urgent bool
+		back   time.Duration // after which those who were answered call again
+		want   int           // commits: the stall, the first batch, and those of the rest
+	}{
+		{"back in time", false, 400 * time.Microsecond, 3},
+		{"back too late", false, 600 * time.Microsecond, 4},
+		{"urgent", true, 400 * time.Microsecond, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newDB(t, &sqlite.Options{SingleProcess: true}).open()
+				defer s.Close()
+				commits := 0
+				s.Fault(func(bool) error {
+					commits++
+					time.Sleep(5 * time.Millisecond) // the sync of a slow disk
+					return nil
+				})
+				release := s.Stall()
+				var calls sync.WaitGroup
+				call := func(f func() error) {
+					calls.Go(func() {
+						if err := f(); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				add := adding(s, "a")
+				for range 2 {
+					call(func() error {
+						if err := add(); err != nil {
+							return err
+						}
+						time.Sleep(c.back)
+						return add()
+					})
+				}
+				synctest.Wait()
+				release()
+				time.Sleep(7 * time.Millisecond) // while the first batch is synced
+				other := add
+				if c.urgent {
+					other = func() error {
+						return s.Hold(t.Context(), t0, storage.Hold{Lane: storage.Lane{Queue: "other"}, Reason: storage.HoldPaused})
+					}
+				}
+				call(other)
+				calls.Wait()
+				if commits != c.want {
+					t.Errorf("%d commits, want %d", commits, c.want)
+				}
+			})
+		})
+	}
 }
 
 // What leases runs after what is enqueued in the same transaction, whichever came
