@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -510,3 +511,22 @@ func (w *writer) alone(f func() error) error {
 	defer w.give()
 	return w.stmts.hold(f)
 }
+
+// withdraw returns err, unless the writer has taken the request: then what it answers. It waits
+// for the end of a probe, which may write results of the call.
+func (r *request) withdraw(err error) error {
+	for {
+		switch state := r.state.Load(); {
+		case state == taken:
+			return r.answered()
+		case r.state.CompareAndSwap(state, withdrawn):
+			if state == probing {
+				err = cmp.Or(err, r.answered())
+			}
+			return err
+		}
+	}
+}
+
+// answered waits until r is answered, and returns its error.
+func (r *request) answered() error { <-r.done; return r.err }

@@ -139,25 +139,6 @@ func (s *Store) ask(ctx context.Context, r *request) error {
 	}
 }
 
-// withdraw returns err, unless the writer has taken the request: then what it answers. It waits
-// for the end of a probe, which may write results of the call.
-func (r *request) withdraw(err error) error {
-	for {
-		switch state := r.state.Load(); {
-		case state == taken:
-			return r.answered()
-		case r.state.CompareAndSwap(state, withdrawn):
-			if state == probing {
-				err = cmp.Or(err, r.answered())
-			}
-			return err
-		}
-	}
-}
-
-// answered waits until r is answered, and returns its error.
-func (r *request) answered() error { <-r.done; return r.err }
-
 // direct runs r on the goroutine of its caller, if nobody else calls: to wake the
 // writer and to be woken takes as long as a third of a commit that is not synced. It
 // reports false if r has to be queued: others call, or it would have to wait for
