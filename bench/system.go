@@ -95,9 +95,9 @@ var systems = []entry{
 	{name: "errand", open: openErrand, about: "its defaults"},
 	{name: "raw", bare: true, open: openRaw, about: "the tables of raw.sql, one connection with errand's pragmas"},
 	{name: "backlite", peer: true, open: openBacklite, about: "v0.6.0, the DSN of its README, one connection, 1,024 workers"},
-	{name: "river", peer: true, open: openRiver, about: "v0.51.1, WAL, one connection, the settings of its own benchmark"},
+	{name: "river", peer: true, open: openRiver, about: "v0.51.2, WAL, one connection, the settings of its own benchmark"},
 	{name: "floor", bare: true, open: openFloor, about: "the table of floor.sql, as raw"},
-	{name: "goqite", peer: true, extra: true, open: openGoqite, about: "v0.3.1, the DSN of its README, one connection"},
+	{name: "goqite", peer: true, extra: true, open: openGoqite, about: "v0.4.0, the DSN of its README, one connection"},
 }
 
 // servers are systems on PostgreSQL, which has to be installed: they are measured only if
