@@ -97,6 +97,7 @@ var systems = []entry{
 	{name: "backlite", peer: true, open: openBacklite, about: "v0.6.0, the DSN of its README, one connection, 1,024 workers"},
 	{name: "river", peer: true, open: openRiver, about: "v0.51.2, WAL, one connection, the settings of its own benchmark"},
 	{name: "floor", bare: true, open: openFloor, about: "the table of floor.sql, as raw"},
+	{name: "raw-decode", bare: true, extra: true, open: openRawDecode, about: "as raw, and decodes the args of each job that it does"},
 	{name: "goqite", peer: true, extra: true, open: openGoqite, about: "v0.4.0, the DSN of its README, one connection"},
 }
 
