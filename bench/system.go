@@ -87,6 +87,8 @@ type entry struct {
 	peer bool
 	// extra is set for what is measured only if it is asked for by name.
 	extra bool
+	// unsynced is set for what acknowledges a commit before it is synced.
+	unsynced bool
 	// server is set for systems on a server, which have no file.
 	server bool
 }

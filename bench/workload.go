@@ -51,8 +51,10 @@ func ownAndRaw(e entry) bool { return e.name == "errand" || e.name == "raw" || e
 func withWorkers(e entry) bool { return !e.bare }
 
 // finishers are the queues that can end a job in a transaction of the application:
-// backlite cannot.
-func finishers(e entry) bool { return withWorkers(e) && e.name != "backlite" }
+// backlite and DBOS cannot.
+func finishers(e entry) bool {
+	return withWorkers(e) && e.name != "backlite" && !strings.HasPrefix(e.name, "dbos")
+}
 
 func own(e entry) bool { return e.name == "errand" }
 
