@@ -18,7 +18,7 @@ import (
 
 func init() {
 	systems = append(systems,
-		entry{name: "dbos", peer: true, unsynced: true, open: openDBOS, about: "v1.8.0, a sqlite: URL, and so synchronous=NORMAL; poll 20 ms"},
+		entry{name: "dbos", peer: true, unsynced: true, open: openDBOS, about: "v1.8.0, a sqlite: URL, and so synchronous=NORMAL; one connection, poll 20 ms"},
 		entry{name: "dbos-full", peer: true, open: openDBOSFull, about: "the same with synchronous=FULL"},
 	)
 }
@@ -62,8 +62,6 @@ func openDBOSFull(ctx context.Context, s setup) (system, error) {
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(8)
-	db.SetMaxIdleConns(4)
 	q, err := newDBOS(ctx, s, dbos.Config{SQLiteSystemDB: db}, db)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -83,6 +81,8 @@ func newDBOS(ctx context.Context, s setup, cfg dbos.Config, db *sql.DB) (system,
 			return nil, errors.Join(err, dbos.Shutdown(c, dbosStop))
 		}
 	}
+	// With its eight connections 64 callers can meet SQLITE_BUSY: each waits for 5 s at most.
+	q.db.SetMaxOpenConns(1)
 	dbos.RegisterWorkflow(c, q.run, dbos.WithWorkflowName(dbosName))
 	if _, err := dbos.RegisterQueue(c, dbosName, dbos.WithQueueBasePollingInterval(dbosPoll)); err != nil {
 		return nil, errors.Join(err, dbos.Shutdown(c, dbosStop))
