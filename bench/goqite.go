@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"sync"
@@ -10,6 +11,11 @@ import (
 
 	"maragu.dev/goqite"
 )
+
+// goqiteSchema is schema_sqlite.sql of goqite 0.4.0, which has the application make the table.
+//
+//go:embed goqite.sql
+var goqiteSchema string
 
 // goqiteQueue is goqite with one connection and the pragmas of its README.
 // Workers call Receive and Delete themselves: its runner takes a job only once
@@ -30,7 +36,7 @@ func openGoqite(ctx context.Context, s setup) (system, error) {
 	var n int
 	err = db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema WHERE name = 'goqite'`).Scan(&n)
 	if err == nil && n == 0 {
-		err = goqite.Setup(ctx, db)
+		_, err = db.ExecContext(ctx, goqiteSchema)
 	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())

@@ -20,8 +20,8 @@ import (
 func init() {
 	servers = []entry{
 		{name: "postgres", open: openErrandPostgres, extra: true, server: true, about: "errand on PostgreSQL, which is being built, with its defaults"},
-		{name: "river-postgres", open: openRiverPostgres, peer: true, extra: true, server: true, about: "v0.51.1 on pgx, its defaults, 100 workers"},
-		{name: "river-postgres-tuned", open: openRiverTuned, peer: true, extra: true, server: true, about: "v0.51.1 on pgx, the settings of its own benchmark"},
+		{name: "river-postgres", open: openRiverPostgres, peer: true, extra: true, server: true, about: "v0.51.2 on pgx, its defaults, 100 workers"},
+		{name: "river-postgres-tuned", open: openRiverTuned, peer: true, extra: true, server: true, about: "v0.51.2 on pgx, the settings of its own benchmark"},
 	}
 }
 

@@ -29,6 +29,7 @@ type raw struct {
 	loop
 	retries int
 	token   int64
+	decode  bool // the args of each job, before it is handled
 }
 
 func openRaw(ctx context.Context, s setup) (system, error) {
@@ -37,6 +38,16 @@ func openRaw(ctx context.Context, s setup) (system, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// openRawDecode opens a raw loop that decodes what it does, as a queue must.
+func openRawDecode(ctx context.Context, s setup) (system, error) {
+	q, err := openRaw(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	q.(*raw).decode = true
+	return q, nil
 }
 
 func (r *raw) insert(j *newJob) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql/driver"
+	"encoding/json"
 	"time"
 )
 
@@ -62,7 +63,13 @@ func (r *raw) Work(ctx context.Context, _ int, handle func(context.Context, *job
 
 func (r *raw) handle(ctx context.Context, held []rawHeld, handle func(context.Context, *job) error) {
 	for i := range held {
-		held[i].err = handle(ctx, &job{Attempt: held[i].attempt, Raw: held[i].args})
+		j := job{Attempt: held[i].attempt}
+		if !r.decode {
+			j.Raw = held[i].args
+		} else if held[i].err = json.Unmarshal(held[i].args, &j.payload); held[i].err != nil {
+			continue
+		}
+		held[i].err = handle(ctx, &j)
 	}
 }
 

@@ -87,6 +87,8 @@ type entry struct {
 	peer bool
 	// extra is set for what is measured only if it is asked for by name.
 	extra bool
+	// unsynced is set for what acknowledges a commit before it is synced.
+	unsynced bool
 	// server is set for systems on a server, which have no file.
 	server bool
 }
@@ -95,9 +97,10 @@ var systems = []entry{
 	{name: "errand", open: openErrand, about: "its defaults"},
 	{name: "raw", bare: true, open: openRaw, about: "the tables of raw.sql, one connection with errand's pragmas"},
 	{name: "backlite", peer: true, open: openBacklite, about: "v0.6.0, the DSN of its README, one connection, 1,024 workers"},
-	{name: "river", peer: true, open: openRiver, about: "v0.51.1, WAL, one connection, the settings of its own benchmark"},
+	{name: "river", peer: true, open: openRiver, about: "v0.51.2, WAL, one connection, the settings of its own benchmark"},
 	{name: "floor", bare: true, open: openFloor, about: "the table of floor.sql, as raw"},
-	{name: "goqite", peer: true, extra: true, open: openGoqite, about: "v0.3.1, the DSN of its README, one connection"},
+	{name: "raw-decode", bare: true, extra: true, open: openRawDecode, about: "as raw, and decodes the args of each job that it does"},
+	{name: "goqite", peer: true, extra: true, open: openGoqite, about: "v0.4.0, the DSN of its README, one connection"},
 }
 
 // servers are systems on PostgreSQL, which has to be installed: they are measured only if

@@ -33,22 +33,28 @@ func (w workload) group() string {
 	return group
 }
 
-func everyone(entry) bool { return true }
+// enqueuers are all but raw-decode, which enqueues as raw does.
+func enqueuers(e entry) bool { return e.name != "raw-decode" }
 
 // queues are all but floor, which cannot do jobs.
 func queues(e entry) bool { return e.name != "floor" }
 
+// txEnqueuers are those that enqueue in a transaction of the application.
+func txEnqueuers(e entry) bool { return queues(e) && enqueuers(e) }
+
 // keepers are those that can keep jobs that are done, and raw beside them.
 func keepers(e entry) bool { return queues(e) && e.name != "goqite" }
 
-func ownAndRaw(e entry) bool { return e.name == "errand" || e.name == "raw" }
+func ownAndRaw(e entry) bool { return e.name == "errand" || e.name == "raw" || e.name == "raw-decode" }
 
 // withWorkers are those that have workers to hand a job to.
 func withWorkers(e entry) bool { return !e.bare }
 
 // finishers are the queues that can end a job in a transaction of the application:
-// backlite cannot.
-func finishers(e entry) bool { return withWorkers(e) && e.name != "backlite" }
+// backlite and DBOS cannot.
+func finishers(e entry) bool {
+	return withWorkers(e) && e.name != "backlite" && !strings.HasPrefix(e.name, "dbos")
+}
 
 func own(e entry) bool { return e.name == "errand" }
 
@@ -81,13 +87,13 @@ const heldKind = 1
 var workloads = append(base, cores()...)
 
 var base = []workload{
-	{name: "enqueue-1", fits: everyone, servers: true, run: enqueue{callers: 1, batch: 1, n: 5_000}.run,
+	{name: "enqueue-1", fits: enqueuers, servers: true, run: enqueue{callers: 1, batch: 1, n: 5_000}.run,
 		about: "one caller, each job one commit"},
-	{name: "enqueue-64", fits: everyone, servers: true, run: enqueue{callers: 64, batch: 1, bareBatch: 64, n: 12_800}.run,
+	{name: "enqueue-64", fits: enqueuers, servers: true, run: enqueue{callers: 64, batch: 1, bareBatch: 64, n: 12_800}.run,
 		about: "64 callers, each waits until its job is durable"},
-	{name: "enqueue-batch", fits: everyone, servers: true, run: enqueue{callers: 1, batch: 1000, n: 40_000}.run,
+	{name: "enqueue-batch", fits: enqueuers, servers: true, run: enqueue{callers: 1, batch: 1000, n: 40_000}.run,
 		about: "1,000 jobs a call"},
-	{name: "enqueue-tx", fits: queues, run: enqueueTx{n: 5_000}.run,
+	{name: "enqueue-tx", fits: txEnqueuers, run: enqueueTx{n: 5_000}.run,
 		about: "one job and one row of the application in a transaction"},
 	{name: "drain:20k", fits: queues, servers: true, run: drain{n: 20_000}.run, oneCore: true,
 		about: "20,000 no-op jobs, 16 workers, deleted when done"},
