@@ -41,7 +41,7 @@ func (b *faultyTx) PublishMessagesTx(ctx context.Context, tx any, now time.Time,
 }
 
 func (b *faultyTx) FinishTx(ctx context.Context, tx any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) ([]storage.ItemResult, map[int][]storage.Enqueued, error) {
-	return eachFinishTx(b.finishTx, ctx, tx, now, ends, keep, committed)
+	return b.finishTx.each(ctx, tx, now, ends, keep, committed)
 }
 
 func (b *faultyTx) PutEntriesTx(ctx context.Context, tx any, now time.Time, entries []storage.Entry) (int64, error) {

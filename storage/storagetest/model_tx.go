@@ -264,14 +264,14 @@ func (in *instance) CancelTx(ctx context.Context, tx any, now time.Time, id stor
 
 // FinishTx implements [storage.TxEnqueuer].
 func (in *instance) FinishTx(ctx context.Context, tx any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) ([]storage.ItemResult, map[int][]storage.Enqueued, error) {
-	return eachFinishTx(in.finishTx, ctx, tx, now, ends, keep, committed)
+	return finishTx(in.finishTx).each(ctx, tx, now, ends, keep, committed)
 }
 
 // finishTx is FinishTx for one lease.
 type finishTx func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error)
 
-// eachFinishTx is FinishTx by calls for one lease each.
-func eachFinishTx(finish finishTx, ctx context.Context, tx any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) (results []storage.ItemResult, then map[int][]storage.Enqueued, err error) {
+// each is FinishTx by calls for one lease each.
+func (finish finishTx) each(ctx context.Context, tx any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) (results []storage.ItemResult, then map[int][]storage.Enqueued, err error) {
 	for i := range ends {
 		var told func()
 		if committed != nil {
