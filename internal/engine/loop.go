@@ -76,6 +76,7 @@ func (l *loop) run() {
 		select {
 		case a := <-l.runners.ended:
 			l.end(a)
+			l.letOthersEnd()
 		case apply := <-l.exchanges.answers:
 			l.answered(&l.exchanges, apply)
 		case apply := <-l.side.answers:
