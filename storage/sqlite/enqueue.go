@@ -12,6 +12,9 @@ import (
 	"github.com/errandq/errand/storage/internal/rules"
 )
 
+// randomSalt returns the random bits of the ID of a new job. Tests replace it.
+var randomSalt = rand.Uint32
+
 // Enqueue implements [storage.Store].
 func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 	if len(jobs) == 0 {
@@ -82,7 +85,7 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 	for i := range jobs {
 		j := &jobs[i]
 		r := jobRow{
-			Queue: j.Queue, Kind: j.Kind, Priority: j.Priority, Salt: rand.Uint32() & storage.MaxSalt, CreatedAt: created,
+			Queue: j.Queue, Kind: j.Kind, Priority: j.Priority, Salt: randomSalt() & storage.MaxSalt, CreatedAt: created,
 			Timeout: j.Timeout.Microseconds(), Doc: j.Policy, Headers: j.Headers, Args: j.Args,
 		}
 		r.ID, r.UniqueKey = t.meta.nextJob, sql.NullString{String: j.Unique, Valid: j.Unique != ""}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -465,6 +466,12 @@ func BuiltWith(t interface{ Cleanup(func()) }, modules ...*debug.Module) {
 	readBuildInfo = func() (*debug.BuildInfo, bool) {
 		return &debug.BuildInfo{Deps: modules}, len(modules) > 0
 	}
+}
+
+// FixSalts has all jobs have the same salt, so that their rows are of the same size.
+func FixSalts(t interface{ Cleanup(func()) }) {
+	t.Cleanup(func() { randomSalt = rand.Uint32 })
+	randomSalt = func() uint32 { return storage.MaxSalt }
 }
 
 // FirstConn is firstConn.
