@@ -101,6 +101,7 @@ func TestHouse_directions(t *testing.T) {
 		"dashboard":                    {module, "internal/argfilter", "internal/indent", "internal/perminute", "internal/plot", "internal/seconds", "policy", "relay", "topic", "webhook"},
 		"internal/perminute":           {},
 		"internal/badnet":              {},
+		"internal/planted":             {},
 		"internal/argfilter":           {module},
 		"internal/indent":              {},
 		"internal/plot":                {"policy"},

@@ -3,12 +3,9 @@
 package rules
 
 import (
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
+
+	plant "github.com/errandq/errand/internal/planted"
 )
 
 // planted are faults, each as what a file says and what it would say with the fault, of which the
@@ -198,38 +195,10 @@ var planted = map[string][][2]string{
 // it takes a minute: run it with go test -tags planted.
 func TestPlanted(t *testing.T) {
 	for file, faults := range planted {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		path, err := filepath.Abs(file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, f := range faults {
 			t.Run(f[0]+" as "+f[1], func(t *testing.T) {
 				t.Parallel()
-				if n := strings.Count(string(source), f[0]); n != 1 {
-					t.Fatalf("%s says it %d times: must be once", file, n)
-				}
-				dir := t.TempDir()
-				bad, overlay := filepath.Join(dir, file), filepath.Join(dir, "overlay.json")
-				doc, err := json.Marshal(map[string]map[string]string{"Replace": {path: bad}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for name, text := range map[string]string{bad: strings.Replace(string(source), f[0], f[1], 1), overlay: string(doc)} {
-					if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-						t.Fatal(err)
-					}
-				}
-				out, err := exec.Command("go", "test", "-vet=off", "-overlay", overlay, "-skip", "^TestPlanted$", ".").CombinedOutput()
-				switch {
-				case err == nil:
-					t.Error("no test finds it")
-				case !strings.Contains(string(out), "--- FAIL"):
-					t.Errorf("it does not build: %s", out)
-				}
+				plant.Find(t, file, f[0], f[1], "-skip", "^TestPlanted$")
 			})
 		}
 	}
