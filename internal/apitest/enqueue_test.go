@@ -123,43 +123,6 @@ func TestEnqueue_refusesBadInput(t *testing.T) {
 	}
 }
 
-// A job alone makes nothing that only a call with more needs.
-func TestEnqueue_Allocations(t *testing.T) {
-	q := openQueue(t, nil)
-	wantAllocations(t, 33, 500, func() error {
-		_, err := q.Enqueue(t.Context(), note{Text: "text"}, nil)
-		return err
-	})
-}
-
-// A job of many costs what its row and its args do: nothing is made for faults that it does not have.
-func TestEnqueueMany_Allocations(t *testing.T) {
-	q := openQueue(t, nil)
-	jobs := make([]errand.NewJob, 1000)
-	for i := range jobs {
-		jobs[i].Args = note{Text: "text"}
-	}
-	wantAllocations(t, 10*float64(len(jobs)), 5, func() error {
-		_, err := q.EnqueueMany(t.Context(), jobs)
-		return err
-	})
-}
-
-// wantAllocations fails the test if a call makes more allocations than most, on average of so many.
-func wantAllocations(t *testing.T, most float64, calls int, call func() error) {
-	t.Helper()
-	all := testing.AllocsPerRun(calls, func() {
-		if err := call(); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if all > most {
-		t.Errorf("a call makes %v allocations, want at most %v", all, most)
-	} else {
-		t.Logf("a call makes %v allocations", all)
-	}
-}
-
 func TestEnqueue_takesWhatIsJustInside(t *testing.T) {
 	q := openQueue(t, nil)
 	long := strings.Repeat("x", 128)
