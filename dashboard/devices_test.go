@@ -45,7 +45,7 @@ func putEntry(t *testing.T, q *errand.Queue, class, name string, doc []byte) {
 
 // addStream adds a stream of a device as its server keeps it: of its jobs 7,001 were enqueued, 2 were
 // duplicates, 3 refused and 4 told to come later.
-func addStream(t *testing.T, q *errand.Queue, device string, number byte, held bool) {
+func addStream(t *testing.T, q *errand.Queue, device string, number int, held bool) {
 	t.Helper()
 	doc := []byte{1, 0}
 	if held {
@@ -55,7 +55,7 @@ func addStream(t *testing.T, q *errand.Queue, device string, number byte, held b
 	for _, n := range []uint64{0, 7001, 2, 3, 4, 123456, 0, 0} {
 		doc = binary.AppendUvarint(doc, n)
 	}
-	putEntry(t, q, "relay-stream", device+"/"+hex.EncodeToString(append(make([]byte, 15), number)), doc)
+	putEntry(t, q, "relay-stream", device+"/"+hex.EncodeToString(binary.BigEndian.AppendUint16(make([]byte, 14), uint16(number))), doc)
 }
 
 // addRelayed adds what a device has of a queue whose jobs go to a server, with two streams.
@@ -124,7 +124,11 @@ func TestDevices(t *testing.T) {
 		t.Errorf("JSON %s", text)
 	}
 	pageSays(t, admin, "/", []string{"1 thing to look at.", "device pump-17, held</p>", "See the device", `<a href="./devices">Devices <span class="mark held">`}, nil)
-	addStream(t, q, "quiet", 4, true)
+	for n := range 1000 {
+		addStream(t, q, "quiet", n+4, false)
+	}
+	pageSays(t, admin, "/devices", []string{"full: it may begin no more streams"}, nil)
+	addStream(t, q, "quiet", 4000, true)
 	pageSays(t, as(q, dashboard.Viewer), "/", []string{"2 devices, held</p>", "See the devices"}, nil)
 }
 

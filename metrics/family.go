@@ -95,7 +95,7 @@ var schema = []Family{
 	famDiskFull:    {Name: "errand_disk_full", Type: "gauge", Help: "1 if there is no space left for new jobs."},
 	famFile:        {Name: "errand_file_bytes", Type: "gauge", Help: "The size of the file."},
 	famLog:         {Name: "errand_log_bytes", Type: "gauge", Help: "The size of the log beside the file."},
-	famDevices:     {Name: "errand_relay_devices", Type: "gauge", Labels: []string{"state"}, Help: "Devices whose jobs this server takes, by state: active, held if one of its streams is, or revoked."},
+	famDevices:     {Name: "errand_relay_devices", Type: "gauge", Labels: []string{"state"}, Help: "Devices whose jobs this server takes, by state: active, held if one of its streams is, full if it may begin no more streams, or revoked."},
 	famDeviceSeen:  {Name: "errand_relay_device_last_seen_timestamp_seconds", Type: "gauge", Labels: deviceLabels, Help: "When the last request of a device had an effect, on the queue's clock. Absent if none had; of other devices the latest."},
 	famDeviceHeld:  {Name: "errand_relay_device_held_streams", Type: "gauge", Labels: deviceLabels, Help: "Streams of a device that are held until it is accepted."},
 	famDeviceJobs:  {Name: "errand_relay_device_jobs_total", Type: "counter", Labels: []string{"device", "outcome"}, Help: "Jobs of a device by what became of them on this server. A job that was told to come later counts each time."},

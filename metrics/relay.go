@@ -72,7 +72,7 @@ func (s *series) assignDevices(all []relay.DeviceInfo) {
 // relays adds the samples of devices and of relayed queues, if there are any.
 func (s *series) relays(all []Family, now *relayed) {
 	s.assignDevices(now.devices)
-	states, sums := map[string]float64{"active": 0, "held": 0, "revoked": 0}, map[string]*deviceSum{}
+	states, sums := map[string]float64{"active": 0, "full": 0, "held": 0, "revoked": 0}, map[string]*deviceSum{}
 	for i := range now.devices {
 		d := &now.devices[i]
 		switch {
@@ -80,6 +80,8 @@ func (s *series) relays(all []Family, now *relayed) {
 			states["revoked"]++
 		case d.Held > 0:
 			states["held"]++
+		case d.Full:
+			states["full"]++
 		default:
 			states["active"]++
 		}

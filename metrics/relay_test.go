@@ -29,12 +29,14 @@ func relayText(s *series, now relayed) string {
 func TestRelayed_devices(t *testing.T) {
 	revoked := device("pump-19", 3, 1, relay.Counts{})
 	revoked.RevokedAt, revoked.LastSeen = time.Unix(9, 0), time.Time{}
+	full := device("pump-20", 4, 0, relay.Counts{})
+	full.Full = true
 	got := relayText(&series{}, relayed{devices: []relay.DeviceInfo{
 		device("pump-17", 1, 2, relay.Counts{Enqueued: 5, Duplicates: 1, Refused: 2, Later: 3, Bytes: 1234}),
-		device("pump-18", 2, 0, relay.Counts{}), revoked,
+		device("pump-18", 2, 0, relay.Counts{}), revoked, full,
 	}})
 	for _, want := range []string{
-		`errand_relay_devices{state="active"} 1`, `errand_relay_devices{state="held"} 1`, `errand_relay_devices{state="revoked"} 1`,
+		`errand_relay_devices{state="active"} 1`, `errand_relay_devices{state="held"} 1`, `errand_relay_devices{state="full"} 1`, `errand_relay_devices{state="revoked"} 1`,
 		`errand_relay_device_last_seen_timestamp_seconds{device="pump-17"} 1001`, `errand_relay_device_held_streams{device="pump-17"} 2`,
 		`errand_relay_device_jobs_total{device="pump-17",outcome="enqueued"} 5`, `errand_relay_device_jobs_total{device="pump-17",outcome="duplicate"} 1`,
 		`errand_relay_device_jobs_total{device="pump-17",outcome="refused"} 2`, `errand_relay_device_jobs_total{device="pump-17",outcome="later"} 3`,
