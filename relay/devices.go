@@ -23,11 +23,16 @@ type Device struct {
 	Name string `json:"name"`
 	// Key is what the device's requests are verified with: the line of the public half of its key,
 	// "ed25519-public:...", see [NewKey], or that of a key that both sides have,
-	// "hmac-sha256:...", see [NewSharedKey].
+	// "hmac-sha256:...", see [NewSharedKey], or [MutualTLS] if the device has a certificate and no key.
 	Key string `json:"key"`
 	// Rights are what the device may. If zero, it may do what the fields say.
 	Rights Rights `json:"rights,omitzero"`
 }
+
+// MutualTLS is the [Device].Key of a device that has no key. Its requests count if the server of net/http
+// that calls [Handler] has verified the certificate of the client, and the common name of the certificate, or one of its DNS
+// names, is [Device].Name. So no proxy may end the TLS in between. It is for [Options].Key nil.
+const MutualTLS = "mtls"
 
 // Rights are what a device may.
 type Rights struct {
@@ -54,10 +59,10 @@ type Rights struct {
 // DeviceInfo is what a server knows of a device.
 type DeviceInfo struct {
 	Name string `json:"name"`
-	// KeyKind is "ed25519-public" or "hmac-sha256".
+	// KeyKind is "ed25519-public", "hmac-sha256" or [MutualTLS].
 	KeyKind string `json:"key_kind"`
 	// PublicKey is the line of the key that verifies, "ed25519-public:...". It is empty if both sides
-	// have the key.
+	// have the key, or there is none.
 	PublicKey string    `json:"public_key,omitempty"`
 	Rights    Rights    `json:"rights,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
@@ -374,7 +379,7 @@ const (
 func (d *Device) check(q *errand.Queue) error {
 	var f faults
 	f.add(checkName("name", d.Name))
-	if _, err := wire.ParseVerifier(d.Key); err != nil {
+	if _, err := wire.ParseVerifier(d.Key); err != nil && d.Key != MutualTLS {
 		f.key("key", err)
 	}
 	r := &d.Rights

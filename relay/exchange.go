@@ -23,7 +23,8 @@ const (
 )
 
 // exchange makes a request, and returns the answer of the server. What is not signed by the server is an
-// error, such as a [wire.UnsignedError].
+// error, such as a [wire.UnsignedError]. If the device has no key, what counts is that the certificate of the server
+// was verified.
 func (f *forwarder) exchange(ctx context.Context, stream ratchet.ID, r ratchet.Request, jobs []wire.Job) (wire.Answer, error) {
 	keyCtx, stop := context.WithTimeout(ctx, answerWithin) // Key is the application's
 	defer stop()
@@ -51,6 +52,9 @@ func (f *forwarder) exchange(ctx context.Context, stream ratchet.ID, r ratchet.R
 		return wire.Answer{}, err
 	}
 	defer func() { _ = answer.Body.Close() }()
+	if f.options.Key == nil && (answer.TLS == nil || len(answer.TLS.VerifiedChains) == 0) {
+		return wire.Answer{}, &wire.UnsignedError{Status: answer.StatusCode, Err: errUnverified}
+	}
 	a, err := wire.OpenAnswer(head, answer.StatusCode, answer.Header, answer.Body, from, wire.Limits{})
 	_, _ = io.CopyN(io.Discard, answer.Body, 1<<10) // so that the connection is used again
 	if unsigned, ok := errors.AsType[*wire.UnsignedError](err); ok {
@@ -87,6 +91,9 @@ func failureOf(a wire.Answer, err error) string {
 	return fmt.Sprint(status)
 }
 
+// errUnverified is why what has come by a connection is no answer if the device has no key.
+var errUnverified = errors.New("errand: relay: the connection has no verified certificate of the server")
+
 const noAnswer = "no answer"
 
 // unsignedText says in few words what is wrong with an answer that the server has not signed.
@@ -96,6 +103,8 @@ func unsignedText(e *wire.UnsignedError) string {
 		_, signed = fault.Value.(string)
 	}
 	switch {
+	case errors.Is(e.Err, errUnverified):
+		return fmt.Sprintf("status %d has come without a verified certificate of the server", e.Status)
 	case signed:
 		return fmt.Sprintf("status %d is signed with another key than the server's", e.Status)
 	case e.Status == http.StatusNotFound:

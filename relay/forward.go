@@ -29,7 +29,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// Options configure [Forward]. Queue, URL, Server, Device and Key are needed.
+// Options configure [Forward]. Queue, URL, Server, Device, and Key or a Client with a certificate are needed.
 type Options struct {
 	// Queue is the queue whose jobs go to the server, one of [errand.WorkerOptions].Queues. It is
 	// a name, and not a prefix.
@@ -41,10 +41,12 @@ type Options struct {
 	// Device is the name by which the server knows this device.
 	Device string
 	// Key returns the key of the device, a line of [NewKey]. It is called once, and again after
-	// the server has refused the key. [KeyFile] returns one.
+	// the server has refused the key. [KeyFile] returns one. If nil, the device is one of [MutualTLS]: the
+	// transport of Client has its certificate, and verifies that of the server, which must be the one that
+	// Handler runs in. The scheme of URL is https then, and ServerKey is empty.
 	Key func(context.Context) (string, error)
 	// ServerKey is the public key of the server, a line of [NewKey]. It is empty if the key of
-	// the device is hmac-sha256, and needed otherwise.
+	// the device is hmac-sha256 or Key is nil, and needed otherwise.
 	ServerKey string
 	// Streams is how many requests are under way at a time. It is written at the first start, and
 	// another number is refused later. If zero, 4; at most 64.
@@ -161,16 +163,18 @@ func (f *forwarder) validate() error {
 	if all.queue(f.queue, "queue", o.Queue); o.Queue == "" {
 		all.field("queue", o.Queue, "must be set")
 	}
+	unkeyed := o.Key == nil && all.certified(o.Client)
 	switch u, err := url.Parse(o.URL); {
 	case err != nil || u.Host == "":
 		all.field("url", o.URL, "must be an address such as https://example.org/relay")
+	case unkeyed && u.Scheme != "https":
+		all.field("url", o.URL, "must have the scheme https, since Key is nil")
 	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
 		all.field("url", o.URL, "must have the scheme https, unless the address is a loopback one")
 	}
-	if o.Key == nil {
-		all.field("key", nil, "must not be nil")
-	}
-	if o.ServerKey != "" {
+	if unkeyed && o.ServerKey != "" {
+		all.field("server_key", "...", "must be empty, since Key is nil: the certificate of the server stands for it")
+	} else if o.ServerKey != "" {
 		from, err := wire.ParseVerifier(o.ServerKey)
 		if err != nil {
 			all.key("server_key", err)
@@ -201,6 +205,29 @@ func (f *forwarder) validate() error {
 	}
 	f.log = logs.New(cmp.Or(o.Logger, slog.Default())) // a stream waits for no logger
 	return all.err()
+}
+
+// certified reports whether a client may have a certificate in the place of a key, and adds a fault if it is of
+// no use. What a Transport of another type does is not known here, so the answers show it.
+func (f *faults) certified(c *http.Client) bool {
+	const needed = "must not be nil, unless Client has a certificate of the device"
+	if c == nil || c.Transport == nil {
+		f.field("key", nil, needed)
+		return false
+	}
+	t, ok := c.Transport.(*http.Transport)
+	if !ok || t.DialTLSContext != nil {
+		return true
+	}
+	config := t.TLSClientConfig
+	if config == nil || len(config.Certificates) == 0 && config.GetClientCertificate == nil {
+		f.field("key", nil, needed)
+		return false
+	}
+	if config.InsecureSkipVerify {
+		f.field("client", "InsecureSkipVerify", "must be false, since Key is nil: answers count by the certificate of the server")
+	}
+	return true
 }
 
 func isLoopback(host string) bool {
@@ -454,6 +481,9 @@ func (f *forwarder) interrupt(c *call) {
 
 // sign returns the signer of the device, and who verifies answers.
 func (f *forwarder) sign(ctx context.Context) (wire.Signer, wire.Verifier, error) {
+	if f.options.Key == nil {
+		return wire.Unkeyed, wire.Unkeyed, nil
+	}
 	f.keys.Lock()
 	defer f.keys.Unlock()
 	if f.signer != nil {

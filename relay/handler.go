@@ -3,12 +3,14 @@ package relay
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,13 +26,14 @@ type HandlerOptions struct {
 	// for another server is refused.
 	Server string
 	// Key is the line of the private half of this server's key, see [NewKey]. Devices have its
-	// public half. If empty, requests of devices with keys of Ed25519 have answers that no device takes.
+	// public half. If empty, requests of devices with keys of Ed25519 have answers that no device
+	// takes; those with other keys, or none, do not need it.
 	Key string
 	// Queue is the queue in which jobs are enqueued, unless [Rights].Queue names another. If
 	// empty, "default".
 	Queue string
 	// Authorize returns what a device may, for programs that keep that elsewhere. The device has been
-	// verified by its key, and is not revoked. An error refuses the request with status 403, and is
+	// verified by its key or certificate, and is not revoked. An error refuses the request with status 403, and is
 	// logged. It must be safe for concurrent use. If nil, the rights that [PutDevice] has set.
 	Authorize func(ctx context.Context, device string) (Rights, error)
 	// MaxConcurrent is how many requests are in work at a time, from when their bodies are read.
@@ -132,6 +135,10 @@ var failed = wire.Answer{Status: http.StatusInternalServerError, Error: "errand:
 
 var errRevoked = &refusal{status: http.StatusForbidden, text: "errand: relay: the device is revoked"}
 
+var errCertificate = &refusal{status: http.StatusUnauthorized, text: "errand: relay: the connection has no verified certificate that names the device"}
+
+var errKeyOrNone = &refusal{status: http.StatusUnauthorized, text: "errand: relay: a device sends without a key if it was added here with mtls, and otherwise with one"}
+
 var errStreams = &refusal{status: http.StatusForbidden, text: fmt.Sprintf("errand: relay: the device has %d streams, and may begin no more: add it under another name", maxStreams)}
 
 // ServeHTTP implements [http.Handler].
@@ -217,12 +224,22 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, req *request) (w
 // and the device would take that for what the server says of its request. Only that a signature is not that of
 // the text is signed nevertheless, since a device reads its key again after that. It ends no job, and
 // uses up nothing.
+//
+// A request without a key has an answer without one. Only who shows the certificate of a device is told that
+// the device is to send in the other way.
 func (h *handler) open(r *http.Request, req *request) (device deviceRow, err error) {
-	signer := h.key
+	signer, certified := h.key, false
 	var unread error
 	keyOf := func(name string) wire.Verifier {
+		certified = isCertified(r.TLS, name)
 		if device, unread = h.rows.device(r.Context(), name); unread != nil {
 			return nil
+		}
+		if device.Key == MutualTLS {
+			if !certified {
+				return nil
+			}
+			return wire.Unkeyed
 		}
 		if shared, err := wire.ParseSigner(device.Key); err == nil {
 			signer = shared
@@ -234,11 +251,31 @@ func (h *handler) open(r *http.Request, req *request) (device deviceRow, err err
 	if unread != nil && !errors.Is(unread, errand.ErrNotFound) {
 		return device, unread
 	}
-	if verified := req.Device != ""; verified || errors.Is(err, wire.ErrSignature) {
+	if req.IsUnkeyed() {
+		signer = wire.Unkeyed
+	}
+	unsigned := errors.Is(err, wire.ErrSignature)
+	if verified := req.Device != ""; verified || unsigned {
 		req.signer = signer
 	}
 	req.key = device.Key
+	switch {
+	case !unsigned:
+	case !certified && req.IsUnkeyed():
+		err = errCertificate
+	case certified && req.IsUnkeyed() != (device.Key == MutualTLS):
+		err = errKeyOrNone
+	}
 	return device, err
+}
+
+// isCertified reports whether a connection has a verified certificate of a device.
+func isCertified(c *tls.ConnectionState, device string) bool {
+	if c == nil || len(c.VerifiedChains) == 0 {
+		return false
+	}
+	leaf := c.VerifiedChains[0][0]
+	return leaf.Subject.CommonName == device || slices.Contains(leaf.DNSNames, device)
 }
 
 // read reads the jobs of a request.

@@ -178,6 +178,7 @@ func (t *tool) printDevice(p *printer, d *relay.DeviceInfo) {
 
 func deviceAddCommand(t *tool) *cobra.Command {
 	var key, newKey string
+	var mutual bool
 	var rights relay.Rights
 	cmd := &cobra.Command{
 		Use:   "add FILE NAME",
@@ -189,7 +190,8 @@ with the key and the rights that it had.
 --key is the public key of the device, as a line or in a file, or the file with a key that
 both sides have; - is standard input. --new-key makes the key here, and writes its private
 half to a new file that only you may read: move this to the device. The public half is
-printed.
+printed. With --mtls there is no key: the certificate of the device has NAME as a DNS name
+or as its common name.
 
 Without further flags a device may send jobs of all kinds and priorities, which are
 enqueued in the queue that the server has for all devices. Groups and unique keys of its
@@ -199,6 +201,9 @@ jobs are its own, but for those that begin with a --shared-key.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d := relay.Device{Name: args[1], Rights: rights}
+			if mutual {
+				d.Key = relay.MutualTLS
+			}
 			flags := cmd.Flags()
 			if lowest, highest := flags.Changed("min-priority"), flags.Changed("max-priority"); lowest != highest {
 				return errors.New("--min-priority and --max-priority need each other")
@@ -240,6 +245,7 @@ jobs are its own, but for those that begin with a --shared-key.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&key, "key", "", "the key of the device: a public `KEY`, or the name of a file")
+	f.BoolVar(&mutual, "mtls", false, "the device has no key: its certificate names it, see --tls-client-ca of errand serve")
 	f.StringVar(&newKey, "new-key", "", "make a key, and write its private half to this `FILE`")
 	f.StringSliceVar(&rights.Kinds, "kind", nil, "take only jobs of this kind (repeatable)")
 	f.StringVar(&rights.Queue, "queue", "", "enqueue its jobs in this queue")
@@ -247,8 +253,8 @@ jobs are its own, but for those that begin with a --shared-key.`,
 	f.IntVar(&rights.MaxPriority, "max-priority", 0, "take only jobs of this priority and below")
 	f.Int64Var(&rights.BytesADay, "bytes-a-day", 0, "take so many bytes in a day of UTC (0: any number)")
 	f.StringSliceVar(&rights.SharedKeys, "shared-key", nil, "groups and unique keys that begin with this `PREFIX` are not its own (repeatable)")
-	cmd.MarkFlagsOneRequired("key", "new-key")
-	cmd.MarkFlagsMutuallyExclusive("key", "new-key")
+	cmd.MarkFlagsOneRequired("key", "new-key", "mtls")
+	cmd.MarkFlagsMutuallyExclusive("key", "new-key", "mtls")
 	completeArgs(cmd, devicesOf)
 	completeFlag(cmd, "kind", kindsOf)
 	completeFlag(cmd, "queue", queuesOf)
@@ -273,10 +279,13 @@ func rightsText(r *relay.Rights) string {
 	return strings.Join(all, "; ")
 }
 
-// putDevice adds a device with a key that is given, or with a new one. There is no file of a new key if there is
+// putDevice adds a device with the key that it has, with one that is given, or with a new one. There is no file of a new key if there is
 // an error.
 func (t *tool) putDevice(ctx context.Context, q *queue.Queue, d relay.Device, key, newKey string) (err error) {
-	if newKey == "" {
+	switch {
+	case d.Key != "":
+		return relay.PutDevice(ctx, q, d)
+	case newKey == "":
 		if d.Key, err = t.publicOf("key", key); err != nil {
 			return err
 		}

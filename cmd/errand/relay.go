@@ -3,9 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -20,6 +23,8 @@ import (
 // relayFlags are what the flags say.
 type relayFlags struct {
 	key, serverKey string
+	cert, certKey  string // of this device
+	ca             string
 	keep           time.Duration
 	create         bool
 	options        relay.Options
@@ -39,6 +44,8 @@ status say for what.
 --key is the file with the private key of this device, see errand devices new-key. The
 server knows the device by its name and the public half. --server-key is the public key of
 the server, as a line or in a file; it is not needed if both sides have the same key.
+With mutual TLS neither is needed: --tls-cert and --tls-key are those of this device, and
+the server was told --mtls by errand devices add.
 
 --device, --server and --streams stay as they are from the first start on. Jobs that were
 passed on are kept for --keep, so that they can be sent again if the server was put back
@@ -56,13 +63,19 @@ path, as in ./missing.`,
 	flags.StringVar(&f.options.URL, "to", "", "the `URL` where the server takes jobs, of https unless it is this machine (required)")
 	flags.StringVar(&f.options.Server, "server", "", "the `NAME` of the server (required)")
 	flags.StringVar(&f.options.Device, "device", "", "the `NAME` by which the server knows this device (required)")
-	flags.StringVar(&f.key, "key", "", "the `FILE` with the key of this device (required)")
+	flags.StringVar(&f.key, "key", "", "the `FILE` with the key of this device")
+	flags.StringVar(&f.cert, "tls-cert", "", "the `FILE` with the certificate of this device, in place of --key")
+	flags.StringVar(&f.certKey, "tls-key", "", "the `FILE` with the key of the certificate")
+	flags.StringVar(&f.ca, "tls-ca", "", "trust the servers of the authorities in this `FILE`, and no others")
 	flags.StringVar(&f.serverKey, "server-key", "", "the public `KEY` of the server, or the name of a file")
 	flags.StringVar(&f.options.Queue, "queue", "", "the queue whose jobs are passed on (required)")
 	flags.IntVar(&f.options.Streams, "streams", 4, "how many requests are under way at a time, up to 64")
 	flags.DurationVar(&f.keep, "keep", 7*24*time.Hour, "how long jobs that were passed on are kept (0: not at all)")
 	flags.BoolVar(&f.create, "create", false, "make the file if there is none, or nothing in it")
-	require(cmd, "to", "server", "device", "key", "queue")
+	require(cmd, "to", "server", "device", "queue")
+	cmd.MarkFlagsOneRequired("key", "tls-cert")
+	cmd.MarkFlagsMutuallyExclusive("key", "tls-cert")
+	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	completeArgs(cmd, nil)
 	completeFlag(cmd, "queue", queuesOf)
 	cmd.AddCommand(relayMissingCommand(t), relayResendCommand(t))
@@ -82,7 +95,13 @@ func (f *relayFlags) run(ctx context.Context, t *tool, path string) (err error) 
 			return err
 		}
 	}
-	if err := f.signs(); err != nil { // which would be said only when there is a job
+	if f.key != "" {
+		err = f.signs() // what is wrong would be said only when there is a job
+	}
+	if err == nil {
+		o.Client, err = tlsClient(f.cert, f.certKey, f.ca)
+	}
+	if err != nil {
 		return err
 	}
 	o.Keep = cmp.Or(f.keep, -1)
@@ -103,6 +122,42 @@ func (f *relayFlags) run(ctx context.Context, t *tool, path string) (err error) 
 		}
 		return w.Run(ctx)
 	})
+}
+
+// tlsClient returns a client with a certificate of its own, or which trusts other authorities than the system, or
+// nil without files.
+func tlsClient(cert, key, ca string) (*http.Client, error) {
+	if cert == "" && ca == "" {
+		return nil, nil
+	}
+	config, err := tlsConfig(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if ca != "" {
+		if config.RootCAs, err = authorities("tls-ca", ca); err != nil {
+			return nil, err
+		}
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = config
+	return &http.Client{Transport: transport}, nil
+}
+
+// authorities returns the certificates of authorities in a file.
+func authorities(flag, path string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	all := x509.NewCertPool()
+	if !all.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--%s: %s has no certificate in PEM", flag, path)
+	}
+	return all, nil
 }
 
 var signingKey = regexp.MustCompile(`^(` + privateKey + `|` + sharedKey + `)[0-9a-f]{64}

@@ -318,6 +318,27 @@ func TestServe_TLS(t *testing.T) {
 	s.end(t)
 }
 
+// A device that has a certificate needs no key.
+func TestRelay_mutualTLS(t *testing.T) {
+	r := relaying(t)
+	cert, key, _ := certificate(t)
+	tls := []string{"--tls-cert", cert, "--tls-key", key}
+	s := r.serve(append(tls, "--tls-client-ca", cert)...)
+	succeed(t, "devices", "add", r.file("hub.db"), "pump-17", "--mtls")
+	id := r.enqueue("measure")
+	args := append([]string{"relay", r.file("device.db"), "--to", s.url, "--server", "jobs.example.org", "--device", "pump-17", "--queue", "up", "--tls-ca", cert}, tls...)
+	d := start(t, "", args...)
+	t.Cleanup(d.stop)
+	if status, out, errs := errand(t, "", "jobs", "wait", r.file("device.db"), id); status != 0 {
+		t.Errorf("status %d: %s%s", status, out, errs)
+	}
+	d.over(t)
+	if hub := r.hub(); len(hub) != 1 || hub[0].Origin.Device != "pump-17" {
+		t.Errorf("on the server are %+v", hub)
+	}
+	s.end(t)
+}
+
 // A server whose queue has ended ends too, so that it is started again.
 func TestServe_Ended(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -383,8 +404,8 @@ func TestRelay_BadUsage(t *testing.T) {
 		{1, "not found", []string{"devices", "revoke", hub, "pump-9"}},
 		{1, "not found", []string{"devices", "restore", hub, "pump-9"}},
 		{1, "device pump-9: ", []string{"devices", "show", hub, "pump-9"}},
-		{2, "[key new-key]", []string{"devices", "add", hub, "d"}},
-		{2, "[key new-key]", []string{"devices", "add", hub, "d", "--key", public, "--new-key", r.file("d.key")}},
+		{2, "[key new-key mtls]", []string{"devices", "add", hub, "d"}},
+		{2, "[key new-key mtls]", []string{"devices", "add", hub, "d", "--key", public, "--new-key", r.file("d.key")}},
 		{2, "--key: must be the name of a file", []string{"devices", "add", hub, "d", "--key", secret}},
 		{2, "pump-17.key has a private key, which stays where it signs", []string{"devices", "add", hub, "d", "--key", r.file("pump-17.key")}},
 		{2, "--new-key: open ", []string{"devices", "add", hub, "d", "--new-key", r.file("pump-17.key")}},

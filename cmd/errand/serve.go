@@ -22,9 +22,9 @@ const relayPath = "/relay"
 
 // serveFlags are what the flags say.
 type serveFlags struct {
-	listen, key, devices, cert, certKey string
-	relay, create                       bool
-	options                             relay.HandlerOptions
+	listen, key, devices, cert, certKey, clients string
+	relay, create                                bool
+	options                                      relay.HandlerOptions
 }
 
 func serveCommand(t *tool) *cobra.Command {
@@ -43,7 +43,8 @@ are not there are added when it starts; those that are stay as they are, also th
 that were revoked. Empty lines, and lines that begin with #, say nothing.
 
 --key is the file with the private key of this server, see errand devices new-key. Devices
-have the public half. Jobs are only enqueued: a program with a worker, or errand work on
+have the public half. A device that was added with --mtls has no key: with --tls-client-ca
+it is known by the name in its certificate. Jobs are only enqueued: a program with a worker, or errand work on
 the same file, runs them. SIGTERM, SIGHUP or an interrupt ends it, once the requests that
 are being answered are, or after 5 s. It ends with status 2 if the queue ends.`,
 		Example: `  errand serve hub.db --relay --listen 127.0.0.1:0 --server jobs.example.org --key hub.key
@@ -61,6 +62,7 @@ are being answered are, or after 5 s. It ends with status 2 if the queue ends.`,
 	flags.IntVar(&f.options.MaxConcurrent, "concurrency", 16, "how many requests are in work at a time")
 	flags.StringVar(&f.cert, "tls-cert", "", "serve https with the certificate in this `FILE`")
 	flags.StringVar(&f.certKey, "tls-key", "", "the `FILE` with the key of the certificate")
+	flags.StringVar(&f.clients, "tls-client-ca", "", "know devices by certificates of the authorities in this `FILE`")
 	flags.BoolVar(&f.create, "create", false, "make the file if there is none, or nothing in it")
 	require(cmd, "relay", "listen", "server", "key")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
@@ -85,6 +87,15 @@ func (f *serveFlags) run(ctx context.Context, t *tool, path string) (err error) 
 	config, err := tlsConfig(f.cert, f.certKey)
 	if err != nil {
 		return err
+	}
+	switch {
+	case f.clients != "" && config == nil:
+		return errors.New("--tls-client-ca needs --tls-cert")
+	case f.clients != "":
+		if config.ClientCAs, err = authorities("tls-client-ca", f.clients); err != nil {
+			return err
+		}
+		config.ClientAuth = tls.VerifyClientCertIfGiven // devices with keys have none
 	}
 	devices, err := f.readDevices(t)
 	if err != nil {

@@ -17,8 +17,12 @@ type Head struct {
 	ratchet.Request
 	Encoding  Encoding // of the jobs, and of the answer
 	signature string
+	unkeyed   bool // the signature is that of Unkeyed
 	body      sealed
 }
+
+// IsUnkeyed reports whether a request that [OpenRequest] has returned is signed by [Unkeyed].
+func (h Head) IsUnkeyed() bool { return h.unkeyed }
 
 // Length returns how many bytes the body has as it is sent.
 func (h Head) Length() int { return h.body.length }
@@ -85,7 +89,7 @@ func OpenRequest(method, server string, header http.Header, keyOf func(device st
 	if err != nil {
 		return Head{}, err
 	}
-	h := Head{signature: signature, Encoding: Identity}
+	h := Head{signature: signature, unkeyed: Unkeyed.Verify([]byte(t.line), bytes), Encoding: Identity}
 	device := t.words[deviceWord]
 	if !IsName(device) {
 		return h, ErrSignature

@@ -19,8 +19,8 @@
 //
 //   - A number is decimal, without a sign and without zeros before it, and less than 2^64.
 //   - Bytes are lower-case hex: an ID, a token and a check have 16 bytes, and so 32 characters; a SHA-256
-//     has 32 bytes; a signature has 64 bytes with Ed25519, and 32 with HMAC-SHA-256. What there
-//     is none of is zeros, such as the token of a check.
+//     has 32 bytes; a signature has 64 bytes with Ed25519, and 32 with HMAC-SHA-256 or without a key. What
+//     there is none of is zeros, such as the token of a check.
 //   - A name has the form of names of queues: [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}.
 //
 // The text of a request has 14 words:
@@ -119,6 +119,10 @@
 //	ed25519-private  the seed of RFC 8032; signs
 //	ed25519-public   the public half of it; verifies
 //	hmac-sha256      both; the device and the server keep it
+//
+// Over TLS in which both sides have verified the certificate of the other, a device may have no key.
+// The signatures of its requests, and of the answers to them, are the SHA-256 of the text, which shows that a
+// message is whole. Who has sent the message is what the connection says.
 package wire
 
 import (
