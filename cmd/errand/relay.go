@@ -99,7 +99,7 @@ func (f *relayFlags) run(ctx context.Context, t *tool, path string) (err error) 
 		err = f.signs() // what is wrong would be said only when there is a job
 	}
 	if err == nil {
-		o.Client, err = tlsClient(f.cert, f.certKey, f.ca)
+		o.Client, err = tlsClient(f.cert, f.certKey, f.ca, o.Streams)
 	}
 	if err != nil {
 		return err
@@ -125,8 +125,8 @@ func (f *relayFlags) run(ctx context.Context, t *tool, path string) (err error) 
 }
 
 // tlsClient returns a client with a certificate of its own, or which trusts other authorities than the system, or
-// nil without files.
-func tlsClient(cert, key, ca string) (*http.Client, error) {
+// nil without files. It keeps a connection for each stream, and follows no redirect: that may lead to a server without https.
+func tlsClient(cert, key, ca string, streams int) (*http.Client, error) {
 	if cert == "" && ca == "" {
 		return nil, nil
 	}
@@ -143,8 +143,8 @@ func tlsClient(cert, key, ca string) (*http.Client, error) {
 		}
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = config
-	return &http.Client{Transport: transport}, nil
+	transport.TLSClientConfig, transport.MaxIdleConnsPerHost = config, streams
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
 // authorities returns the certificates of authorities in a file.

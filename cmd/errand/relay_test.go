@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -337,6 +338,33 @@ func TestRelay_mutualTLS(t *testing.T) {
 		t.Errorf("on the server are %+v", hub)
 	}
 	s.end(t)
+}
+
+// A redirect is an answer of no use: it could have the jobs sent without https.
+func TestRelay_redirect(t *testing.T) {
+	cert, key, _ := certificate(t)
+	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request was sent on") }))
+	defer plain.Close()
+	s := httptest.NewUnstartedServer(http.RedirectHandler(plain.URL, http.StatusTemporaryRedirect))
+	config, err := tlsConfig(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.TLS = config
+	s.StartTLS()
+	defer s.Close()
+	client, err := tlsClient(cert, key, cert, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.Post(s.URL, "", strings.NewReader("jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusTemporaryRedirect {
+		t.Errorf("status %d", answer.StatusCode)
+	}
 }
 
 // A server whose queue has ended ends too, so that it is started again.
