@@ -32,7 +32,7 @@ type vectors struct {
 // vector is a message. Its body is as it is sent, in base64; its JSON is what the body unpacks to.
 type vector struct {
 	Name   string            `json:"name"`
-	Key    string            `json:"key"` // the one that verifies
+	Key    string            `json:"key"` // the one that verifies; empty: there is none
 	Header map[string]string `json:"headers"`
 	Body   []byte            `json:"body"`
 	JSON   string            `json:"json"`
@@ -59,7 +59,7 @@ func golden(t *testing.T) (keys map[string]string, pairs map[string]pair, heads 
 	}
 	keys["device-public"], keys["server-public"] = must(t, wire.PublicKey, keys["device-private"]), must(t, wire.PublicKey, keys["server-private"])
 	pairs, heads, sent, answers = map[string]pair{}, map[string]wire.Head{}, map[string][]wire.Job{}, map[string]wire.Answer{}
-	for key, p := range map[string]pair{"ed25519": ed25519Pair(t, 1, 2), "hmac": hmacPair(t, 3)} {
+	for key, p := range map[string]pair{"ed25519": ed25519Pair(t, 1, 2), "hmac": hmacPair(t, 3), "mtls": {wire.Unkeyed, wire.Unkeyed, wire.Unkeyed, wire.Unkeyed}} {
 		for _, c := range []struct {
 			what string
 			head wire.Head
@@ -120,8 +120,11 @@ func TestGolden(t *testing.T) {
 	want := vectors{About: "Messages of package relay/internal/wire, whose comment says what they are.", Keys: keys}
 	for _, name := range slices.Sorted(maps.Keys(heads)) {
 		deviceKey, serverKey := "shared", "shared"
-		if name[0] == 'e' {
+		switch name[0] {
+		case 'e':
 			deviceKey, serverKey = "device-public", "server-public"
+		case 'm':
+			deviceKey, serverKey = "", ""
 		}
 		h, m := sign(t, heads[name], sent[name], pairs[name].device)
 		want.Requests = append(want.Requests, requestVector{toVector(t, name, deviceKey, m), "POST", h.Server, h.Device})
@@ -190,7 +193,7 @@ func TestGolden_python(t *testing.T) {
 		t.Skip("there is no python3: ", err)
 	}
 	out, err := exec.CommandContext(t.Context(), python, "testdata/verify.py", goldenFile).CombinedOutput()
-	if err != nil || string(out) != "6 requests and 6 answers\n" {
+	if err != nil || string(out) != "12 requests and 12 answers\n" {
 		t.Errorf("%v: %s", err, out)
 	}
 }
