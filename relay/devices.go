@@ -380,6 +380,9 @@ func (d *Device) check(q *errand.Queue) error {
 	var f faults
 	f.add(checkName("name", d.Name))
 	if _, err := wire.ParseVerifier(d.Key); err != nil && d.Key != MutualTLS {
+		if !strings.Contains(d.Key, ":") {
+			err = &wire.FieldError{Limit: "must be the line of a public key, of a key that both sides have, or " + MutualTLS}
+		}
 		f.key("key", err)
 	}
 	r := &d.Rights

@@ -63,8 +63,9 @@ type Options struct {
 	// Gate says whether the server may be called, such as a [errand.Switch] that follows a modem. The gate
 	// of QueueOptions cannot be set. If nil, there is none.
 	Gate errand.Gate
-	// Client makes the requests. It must not follow redirects. A request ends after a minute, and a
-	// second for each 4 KiB, at the latest. If nil, one that does not follow redirects.
+	// Client makes the requests. Its CheckRedirect does not count: a redirect could lead to a server without https, so
+	// none is followed. A request ends after a minute, and a second for each 4 KiB, at the latest. If nil, one with the
+	// transport of [http.DefaultClient], and a connection for each stream.
 	Client *http.Client
 	// Logger gets what people should know. If nil, slog.Default().
 	Logger *slog.Logger
@@ -194,15 +195,16 @@ func (f *forwarder) validate() error {
 			all.field("unique["+kind+"]", u.Key, "must have only Forever, For and OnConflict without Merge")
 		}
 	}
-	if o.Client == nil {
-		transport := http.DefaultTransport
-		if own, ok := transport.(*http.Transport); ok { // which keeps connections for two of the streams
-			own = own.Clone()
-			own.MaxIdleConnsPerHost = o.Streams
-			transport = own
-		}
-		o.Client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	var client http.Client
+	if o.Client != nil {
+		client = *o.Client
+	} else if own, ok := http.DefaultTransport.(*http.Transport); ok { // which keeps connections for two of the streams
+		own = own.Clone()
+		own.MaxIdleConnsPerHost = o.Streams
+		client.Transport = own
 	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	o.Client = &client
 	f.log = logs.New(cmp.Or(o.Logger, slog.Default())) // a stream waits for no logger
 	return all.err()
 }

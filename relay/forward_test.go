@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -394,6 +395,28 @@ func TestForward_later(t *testing.T) {
 	f.mu.Unlock()
 	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 40 })
 	f.wantOnce(t, 40)
+}
+
+// No redirect is followed, whatever the client of the application does: jobs could go to a server without https.
+func TestForward_redirect(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent on") }))
+	defer elsewhere.Close()
+	f := newFake(t)
+	var redirects atomic.Int64
+	f.around = func(_ wire.Head, w http.ResponseWriter, answer func(http.ResponseWriter)) {
+		if redirects.Add(1) > 2 {
+			answer(w)
+			return
+		}
+		w.Header().Set("Location", elsewhere.URL)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	}
+	d := newDevice(t, f)
+	d.options.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return nil }}
+	d.add(t, 3, none)
+	d.run(t)
+	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 3 })
+	f.wantOnce(t, 3)
 }
 
 // Whatever is between the device and the server, no retry is used up.

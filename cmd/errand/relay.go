@@ -125,7 +125,7 @@ func (f *relayFlags) run(ctx context.Context, t *tool, path string) (err error) 
 }
 
 // tlsClient returns a client with a certificate of its own, or which trusts other authorities than the system, or
-// nil without files. It keeps a connection for each stream, and follows no redirect: that may lead to a server without https.
+// nil without files. It keeps a connection for each stream.
 func tlsClient(cert, key, ca string, streams int) (*http.Client, error) {
 	if cert == "" && ca == "" {
 		return nil, nil
@@ -144,7 +144,7 @@ func tlsClient(cert, key, ca string, streams int) (*http.Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig, transport.MaxIdleConnsPerHost = config, streams
-	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+	return &http.Client{Transport: transport}, nil
 }
 
 // authorities returns the certificates of authorities in a file.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -55,7 +54,13 @@ func (r *relayed) file(name string) string { return filepath.Join(r.dir, name) }
 // serve runs the server until it is stopped. Its URL is where devices send.
 func (r *relayed) serve(args ...string) *listening {
 	r.t.Helper()
-	args = append([]string{"serve", r.file("hub.db"), "--relay", "--listen", "127.0.0.1:0", "--server", "jobs.example.org", "--key", r.file("hub.key")}, args...)
+	return r.serveWith(append([]string{"--key", r.file("hub.key")}, args...)...)
+}
+
+// serveWith is serve without a key.
+func (r *relayed) serveWith(args ...string) *listening {
+	r.t.Helper()
+	args = append([]string{"serve", r.file("hub.db"), "--relay", "--listen", "127.0.0.1:0", "--server", "jobs.example.org"}, args...)
 	l := start(r.t, "", args...)
 	r.t.Cleanup(l.stop)
 	first := l.next(r.t)
@@ -319,12 +324,12 @@ func TestServe_TLS(t *testing.T) {
 	s.end(t)
 }
 
-// A device that has a certificate needs no key.
+// A device that has a certificate needs no key, and neither does its server.
 func TestRelay_mutualTLS(t *testing.T) {
 	r := relaying(t)
 	cert, key, _ := certificate(t)
 	tls := []string{"--tls-cert", cert, "--tls-key", key}
-	s := r.serve(append(tls, "--tls-client-ca", cert)...)
+	s := r.serveWith(append(tls, "--tls-client-ca", cert)...)
 	succeed(t, "devices", "add", r.file("hub.db"), "pump-17", "--mtls")
 	id := r.enqueue("measure")
 	args := append([]string{"relay", r.file("device.db"), "--to", s.url, "--server", "jobs.example.org", "--device", "pump-17", "--queue", "up", "--tls-ca", cert}, tls...)
@@ -338,33 +343,6 @@ func TestRelay_mutualTLS(t *testing.T) {
 		t.Errorf("on the server are %+v", hub)
 	}
 	s.end(t)
-}
-
-// A redirect is an answer of no use: it could have the jobs sent without https.
-func TestRelay_redirect(t *testing.T) {
-	cert, key, _ := certificate(t)
-	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request was sent on") }))
-	defer plain.Close()
-	s := httptest.NewUnstartedServer(http.RedirectHandler(plain.URL, http.StatusTemporaryRedirect))
-	config, err := tlsConfig(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.TLS = config
-	s.StartTLS()
-	defer s.Close()
-	client, err := tlsClient(cert, key, cert, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := client.Post(s.URL, "", strings.NewReader("jobs"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusTemporaryRedirect {
-		t.Errorf("status %d", answer.StatusCode)
-	}
 }
 
 // A server whose queue has ended ends too, so that it is started again.
@@ -392,6 +370,7 @@ func TestRelay_BadUsage(t *testing.T) {
 	r := relaying(t)
 	secret := relay.NewSharedKey()
 	private, public := relay.NewKey()
+	cert, certKey, _ := certificate(t)
 	hub, device := r.file("hub.db"), r.file("device.db")
 	serve := []string{"serve", hub, "--relay", "--listen", "127.0.0.1:0", "--server", "s", "--key", r.file("hub.key")}
 	forward := []string{"relay", device, "--to", "https://jobs.example.org/relay", "--server", "s", "--device", "d", "--key", r.file("pump-17.key"), "--queue", "up", "--server-key", public}
@@ -401,7 +380,16 @@ func TestRelay_BadUsage(t *testing.T) {
 		want   string
 		args   []string
 	}{
-		{2, `required flag(s) "key", "listen", "relay", "server" not set`, []string{"serve", hub}},
+		{2, `required flag(s) "listen", "relay", "server" not set`, []string{"serve", hub}},
+		{2, "[key tls-client-ca]", serve[:len(serve)-2]},
+		{2, "--tls-client-ca needs --tls-cert", with(serve, "--tls-client-ca", r.file("hub.pub"))},
+		{2, "--tls-client-ca: open ", with(serve, "--tls-cert", cert, "--tls-key", certKey, "--tls-client-ca", r.file("none"))},
+		{2, "hub.pub has no certificate in PEM", with(serve, "--tls-cert", cert, "--tls-key", certKey, "--tls-client-ca", r.file("hub.pub"))},
+		{2, "[key tls-cert]", with(forward, "--tls-cert", cert, "--tls-key", certKey)},
+		{2, "--tls-ca: open ", with(forward, "--tls-ca", r.file("none"))},
+		{2, "hub.pub has no certificate in PEM", with(forward, "--tls-ca", r.file("hub.pub"))},
+		{2, "[key tls-cert]", []string{"relay", device, "--to", "https://a.example/relay", "--server", "s", "--device", "d", "--queue", "up"}},
+		{2, "server_key ", []string{"relay", device, "--to", "https://a.example/relay", "--server", "s", "--device", "d", "--queue", "up", "--tls-cert", cert, "--tls-key", certKey, "--server-key", public}},
 		{2, "there is nothing else to serve", with(serve, "--relay=false")},
 		{2, "--concurrency must be at least 1", with(serve, "--concurrency", "0")},
 		{2, "--key: must be the name of a file: this key is secret", with(serve, "--key", private)},

@@ -56,7 +56,7 @@ are being answered are, or after 5 s. It ends with status 2 if the queue ends.`,
 	flags.BoolVar(&f.relay, "relay", false, "take the jobs of devices (required: there is nothing else to serve)")
 	flags.StringVar(&f.listen, "listen", "", "listen on this `ADDRESS`, as in :8443; with port 0 on a free one (required)")
 	flags.StringVar(&f.options.Server, "server", "", "the `NAME` of this server, which devices must name (required)")
-	flags.StringVar(&f.key, "key", "", "the `FILE` with the private key of this server (required)")
+	flags.StringVar(&f.key, "key", "", "the `FILE` with the private key of this server, needed by devices with public keys")
 	flags.StringVar(&f.devices, "devices", "", "add the devices in this `FILE` that are not there, or in standard input with -")
 	flags.StringVar(&f.options.Queue, "queue", "default", "the queue of jobs of devices that have none of their own")
 	flags.IntVar(&f.options.MaxConcurrent, "concurrency", 16, "how many requests are in work at a time")
@@ -64,7 +64,8 @@ are being answered are, or after 5 s. It ends with status 2 if the queue ends.`,
 	flags.StringVar(&f.certKey, "tls-key", "", "the `FILE` with the key of the certificate")
 	flags.StringVar(&f.clients, "tls-client-ca", "", "know devices by certificates of the authorities in this `FILE`")
 	flags.BoolVar(&f.create, "create", false, "make the file if there is none, or nothing in it")
-	require(cmd, "relay", "listen", "server", "key")
+	require(cmd, "relay", "listen", "server")
+	cmd.MarkFlagsOneRequired("key", "tls-client-ca")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	completeArgs(cmd, nil)
 	completeFlag(cmd, "queue", queuesOf)
@@ -81,8 +82,10 @@ func (f *serveFlags) run(ctx context.Context, t *tool, path string) (err error) 
 	if err := onceStdin(f.key, f.devices); err != nil {
 		return err
 	}
-	if f.options.Key, err = t.keyOf("key", f.key); err != nil {
-		return err
+	if f.key != "" {
+		if f.options.Key, err = t.keyOf("key", f.key); err != nil {
+			return err
+		}
 	}
 	config, err := tlsConfig(f.cert, f.certKey)
 	if err != nil {

@@ -35,10 +35,7 @@ func deviceProgram(ctx context.Context, p places, name, url string, jobs int) (e
 	err = relay.Forward(w, &relay.Options{
 		Queue: upQueue, URL: url, Server: serverName, Device: name,
 		Key: relay.KeyFile(p.deviceFile(name, "key")), ServerKey: strings.TrimSpace(string(serverKey)),
-		Client: &http.Client{
-			Timeout:       2 * time.Second, // short, as nothing is slow here but the network
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		Client: &http.Client{Timeout: 2 * time.Second}, // short, as nothing is slow here but the network
 		Logger: logger(name),
 	})
 	if err != nil {

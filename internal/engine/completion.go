@@ -141,22 +141,14 @@ func (a *Attempt) wasAsked() {
 // CompleteTx completes jobs of one engine in a transaction of the application, or of the store. After an error, that of
 // the first job which cannot be completed, the transaction cannot commit.
 func CompleteTx(ctx context.Context, store storage.TxEnqueuer, tx any, all ...*Attempt) error {
-	for i, a := range all {
+	for _, a := range all {
 		if err := a.begin(); err != nil {
 			store.SpoilTx(tx, err)
-			undo(all[:i])
 			return err
 		}
 		defer a.calls.Done()
 	}
 	return finish(ctx, store, tx, all...)
-}
-
-// undo undoes what begin and brings have noted.
-func undo(all []*Attempt) {
-	for _, a := range all {
-		a.undo()
-	}
 }
 
 // HeldTx returns why CompleteTx would be refused, if it would be.
@@ -183,7 +175,9 @@ func finish(ctx context.Context, store storage.TxEnqueuer, tx any, all ...*Attem
 		err = errors.Join(err, last.refusal(results[len(results)-1]))
 	}
 	if err != nil {
-		undo(all)
+		for _, a := range all {
+			a.undo()
+		}
 		return last.caused(ctx, err)
 	}
 	for i, a := range all {
