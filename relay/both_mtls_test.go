@@ -118,7 +118,7 @@ type unverified struct{ *http.Transport }
 //
 //errand:shows a certificate that does not count | | A certificate of another device or authority, of a revoked device or of one with a key enqueues nothing; that of a portal ends nothing
 func TestBoth_mutualTLS_refused(t *testing.T) {
-	const unnamed, other = "no verified certificate that names the device", "was added here with mtls"
+	const other = "no device of this name was added here with mtls"
 	type ends struct {
 		h               *hub
 		ca, stranger    *authority
@@ -132,14 +132,14 @@ func TestBoth_mutualTLS_refused(t *testing.T) {
 		change func(t *testing.T, e *ends)
 		want   string // in the reason of the gate
 	}{
-		"another device's":     {func(_ *testing.T, e *ends) { e.client = e.ca.client(e.ca.issue("pi-18", "pi-17.example.org")) }, unnamed},
-		"none":                 {func(_ *testing.T, e *ends) { e.client = e.ca.client(tls.Certificate{}) }, unnamed},
+		"another device's":     {func(_ *testing.T, e *ends) { e.client = e.ca.client(e.ca.issue("pi-18", "pi-17.example.org")) }, `the names ["pi-18" "pi-17.example.org"], and not that of the device`},
+		"none":                 {func(_ *testing.T, e *ends) { e.client = e.ca.client(tls.Certificate{}) }, "sent no certificate"},
 		"of another authority": {func(_ *testing.T, e *ends) { e.client = e.ca.client(e.stranger.issue("pi-17")) }, "unknown certificate"},
-		"that nobody verifies": {func(_ *testing.T, e *ends) { e.auth = tls.RequireAnyClientCert }, unnamed},
+		"that nobody verifies": {func(_ *testing.T, e *ends) { e.auth = tls.RequireAnyClientCert }, "does not verify"},
 		"behind a proxy that ends TLS": {func(_ *testing.T, e *ends) {
 			real := e.h.handler
 			e.h.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { r.TLS = nil; real.ServeHTTP(w, r) })
-		}, unnamed},
+		}, "not come to the program of the server by TLS"},
 		"of a revoked device": {func(t *testing.T, e *ends) {
 			if err := Revoke(t.Context(), e.h.Queue, "pi-17"); err != nil {
 				t.Fatal(err)
@@ -147,8 +147,8 @@ func TestBoth_mutualTLS_refused(t *testing.T) {
 		}, "the device is revoked"},
 		"of a device with a key":                   {func(t *testing.T, e *ends) { e.h.put(t, "pi-17", must(wire.PublicKey(e.private))) }, other},
 		"of a device with a shared key":            {func(t *testing.T, e *ends) { e.h.put(t, "pi-17", NewSharedKey()) }, other},
-		"of a device that is not there":            {func(t *testing.T, e *ends) { e.client = e.ca.client(e.ca.issue("pi-19")) }, unnamed},
-		"a key of a device that has a certificate": {func(_ *testing.T, e *ends) { e.key, e.serverKey = e.private, e.public }, other},
+		"of a device that is not there":            {func(t *testing.T, e *ends) { e.client = e.ca.client(e.ca.issue("pi-19")) }, "not that of the device"},
+		"a key of a device that has a certificate": {func(_ *testing.T, e *ends) { e.key, e.serverKey = e.private, e.public }, "sends without a key"},
 		"a key in the place of a certificate": {func(_ *testing.T, e *ends) {
 			e.key, e.serverKey, e.client = e.private, e.public, e.ca.client(tls.Certificate{})
 		}, "401"},

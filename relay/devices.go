@@ -30,7 +30,7 @@ type Device struct {
 }
 
 // MutualTLS is the [Device].Key of a device that has no key. Its requests count if the server of net/http
-// that calls [Handler] has verified the certificate of the client, and the common name of the certificate, or one of its DNS
+// that calls [Handler] has verified the certificate of the client, as with [tls.VerifyClientCertIfGiven], and the common name of the certificate, or one of its DNS
 // names, is [Device].Name. So no proxy may end the TLS in between. It is for [Options].Key nil.
 const MutualTLS = "mtls"
 

@@ -169,12 +169,12 @@ func (f *forwarder) validate() error {
 	case err != nil || u.Host == "":
 		all.field("url", o.URL, "must be an address such as https://example.org/relay")
 	case unkeyed && u.Scheme != "https":
-		all.field("url", o.URL, "must have the scheme https, since Key is nil")
+		all.field("url", o.URL, "must have the scheme https, since the device has no key")
 	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
 		all.field("url", o.URL, "must have the scheme https, unless the address is a loopback one")
 	}
 	if unkeyed && o.ServerKey != "" {
-		all.field("server_key", "...", "must be empty, since Key is nil: the certificate of the server stands for it")
+		all.field("server_key", "...", "must be empty, since the device has no key: the certificate of the server counts")
 	} else if o.ServerKey != "" {
 		from, err := wire.ParseVerifier(o.ServerKey)
 		if err != nil {

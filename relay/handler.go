@@ -135,9 +135,15 @@ var failed = wire.Answer{Status: http.StatusInternalServerError, Error: "errand:
 
 var errRevoked = &refusal{status: http.StatusForbidden, text: "errand: relay: the device is revoked"}
 
-var errCertificate = &refusal{status: http.StatusUnauthorized, text: "errand: relay: the connection has no verified certificate that names the device"}
+// refuse returns the refusal of a request whose device cannot be known.
+func refuse(why string) *refusal {
+	return &refusal{status: http.StatusUnauthorized, text: "errand: relay: " + why}
+}
 
-var errKeyOrNone = &refusal{status: http.StatusUnauthorized, text: "errand: relay: a device sends without a key if it was added here with mtls, and otherwise with one"}
+var (
+	errNotMutual = refuse("no device of this name was added here with mtls: it sends with its key, if it has one")
+	errMutual    = refuse("the device was added here with mtls: it sends without a key")
+)
 
 var errStreams = &refusal{status: http.StatusForbidden, text: fmt.Sprintf("errand: relay: the device has %d streams, and may begin no more: add it under another name", maxStreams)}
 
@@ -228,15 +234,15 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, req *request) (w
 // A request without a key has an answer without one. Only who shows the certificate of a device is told that
 // the device is to send in the other way.
 func (h *handler) open(r *http.Request, req *request) (device deviceRow, err error) {
-	signer, certified := h.key, false
+	signer, uncertified := h.key, ""
 	var unread error
 	keyOf := func(name string) wire.Verifier {
-		certified = isCertified(r.TLS, name)
+		uncertified = whyUncertified(r.TLS, name)
 		if device, unread = h.rows.device(r.Context(), name); unread != nil {
 			return nil
 		}
 		if device.Key == MutualTLS {
-			if !certified {
+			if uncertified != "" {
 				return nil
 			}
 			return wire.Unkeyed
@@ -261,21 +267,32 @@ func (h *handler) open(r *http.Request, req *request) (device deviceRow, err err
 	req.key = device.Key
 	switch {
 	case !unsigned:
-	case !certified && req.IsUnkeyed():
-		err = errCertificate
-	case certified && req.IsUnkeyed() != (device.Key == MutualTLS):
-		err = errKeyOrNone
+	case req.IsUnkeyed() && uncertified != "":
+		err = refuse(uncertified)
+	case req.IsUnkeyed() && device.Key != MutualTLS:
+		err = errNotMutual
+	case !req.IsUnkeyed() && uncertified == "" && device.Key == MutualTLS:
+		err = errMutual
 	}
 	return device, err
 }
 
-// isCertified reports whether a connection has a verified certificate of a device.
-func isCertified(c *tls.ConnectionState, device string) bool {
-	if c == nil || len(c.VerifiedChains) == 0 {
-		return false
+// whyUncertified returns why a connection has no verified certificate of a device. It is empty if it has one.
+func whyUncertified(c *tls.ConnectionState, device string) string {
+	switch {
+	case c == nil:
+		return "the request has not come to the program of the server by TLS"
+	case len(c.PeerCertificates) == 0:
+		return "the client has sent no certificate: the server asks for none, or does not know the authority that has issued it"
+	case len(c.VerifiedChains) == 0:
+		return "the server does not verify the certificates of clients"
 	}
 	leaf := c.VerifiedChains[0][0]
-	return leaf.Subject.CommonName == device || slices.Contains(leaf.DNSNames, device)
+	names := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)
+	if !slices.Contains(names, device) {
+		return fmt.Sprintf("the certificate has the names %q, and not that of the device", names)
+	}
+	return ""
 }
 
 // read reads the jobs of a request.

@@ -39,7 +39,7 @@ func TestDashboard_Refuses(t *testing.T) {
 		{"--host \"a@b\": must be a name", []string{file, "--host", "a@b"}},
 		{"must be viewer, operator or admin", []string{file, "--role", "root"}},
 		{"[tls-cert tls-key]", []string{file, "--tls-cert", "cert.pem"}},
-		{"--tls-cert, --tls-key: open none.pem", []string{file, "--tls-cert", "none.pem", "--tls-key", "none.pem"}},
+		{"--tls-cert none.pem, --tls-key none.pem: open none.pem", []string{file, "--tls-cert", "none.pem", "--tls-key", "none.pem"}},
 		{"[listen socket]", []string{file, "--listen", "127.0.0.1:0", "--socket", "s"}},
 		{"at most 103 bytes", []string{file, "--socket", filepath.Join(dir, strings.Repeat("s", 104))}},
 		{"[auth role]", []string{file, "--auth", users, "--role", "admin"}},

@@ -33,7 +33,7 @@ type relayFlags struct {
 func relayCommand(t *tool) *cobra.Command {
 	f := &relayFlags{}
 	cmd := &cobra.Command{
-		Use:   "relay FILE --to URL --server NAME --device NAME --key FILE --queue QUEUE",
+		Use:   "relay FILE --to URL --server NAME --device NAME --queue QUEUE",
 		Short: "Pass the jobs of a queue on to a server",
 		Long: `Pass the jobs of a queue on to a server, each once, and those of a group in order. On the
 server errand serve --relay takes them, or a program. A job that the server has taken is
@@ -44,8 +44,9 @@ status say for what.
 --key is the file with the private key of this device, see errand devices new-key. The
 server knows the device by its name and the public half. --server-key is the public key of
 the server, as a line or in a file; it is not needed if both sides have the same key.
-With mutual TLS neither is needed: --tls-cert and --tls-key are those of this device, and
-the server was told --mtls by errand devices add.
+With mutual TLS neither is needed: --tls-cert and --tls-key are those of this device, which
+are read again for each connection, and the server was told --mtls by errand devices add.
+--server is not the name in the certificate of the server: that has the host of --to.
 
 --device, --server and --streams stay as they are from the first start on. Jobs that were
 passed on are kept for --keep, so that they can be sent again if the server was put back
@@ -55,9 +56,10 @@ the queue at the first start. Later errand queues set changes it.
 It runs until it is stopped: SIGTERM, SIGHUP or an interrupt ends it, with status 0. No
 other worker may run jobs of the queue. A file that is called missing or resend needs a
 path, as in ./missing.`,
-		Example: "  errand relay device.db --to http://127.0.0.1:8443/relay --server jobs.example.org --device pump-17 --key pump-17.key --server-key hub.pub --queue up",
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), t, args[0]) },
+		Example: "  errand relay device.db --to http://127.0.0.1:8443/relay --server jobs.example.org --device pump-17 --key pump-17.key --server-key hub.pub --queue up\n" +
+			"  errand relay device.db --to https://hub.example.org/relay --server jobs.example.org --device pump-17 --tls-cert pump-17.pem --tls-key pump-17-key.pem --tls-ca ca.pem --queue up",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), t, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.options.URL, "to", "", "the `URL` where the server takes jobs, of https unless it is this machine (required)")
@@ -75,6 +77,7 @@ path, as in ./missing.`,
 	require(cmd, "to", "server", "device", "queue")
 	cmd.MarkFlagsOneRequired("key", "tls-cert")
 	cmd.MarkFlagsMutuallyExclusive("key", "tls-cert")
+	cmd.MarkFlagsMutuallyExclusive("server-key", "tls-cert")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	completeArgs(cmd, nil)
 	completeFlag(cmd, "queue", queuesOf)
@@ -130,14 +133,16 @@ func tlsClient(cert, key, ca string, streams int) (*http.Client, error) {
 	if cert == "" && ca == "" {
 		return nil, nil
 	}
-	config, err := tlsConfig(cert, key)
-	if err != nil {
-		return nil, err
-	}
-	if config == nil {
-		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cert != "" {
+		load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificateIn(cert, key) }
+		if _, err := load(nil); err != nil {
+			return nil, err
+		}
+		config.GetClientCertificate = load // for each connection, as certificates are renewed
 	}
 	if ca != "" {
+		var err error
 		if config.RootCAs, err = authorities("tls-ca", ca); err != nil {
 			return nil, err
 		}

@@ -345,6 +345,27 @@ func TestRelay_mutualTLS(t *testing.T) {
 	s.end(t)
 }
 
+// A certificate that was renewed counts from the next connection on.
+func TestRelay_renewed(t *testing.T) {
+	cert, key, _ := certificate(t)
+	newCert, newKey, _ := certificate(t)
+	c, err := tlsClient(cert, key, "", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(newCert, cert), os.Rename(newKey, key)); err != nil {
+		t.Fatal(err)
+	}
+	want, err := certificateIn(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate(nil)
+	if err != nil || !bytes.Equal(got.Certificate[0], want.Certificate[0]) {
+		t.Errorf("another certificate than in the file, %v", err)
+	}
+}
+
 // A server whose queue has ended ends too, so that it is started again.
 func TestServe_Ended(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -389,7 +410,7 @@ func TestRelay_BadUsage(t *testing.T) {
 		{2, "--tls-ca: open ", with(forward, "--tls-ca", r.file("none"))},
 		{2, "hub.pub has no certificate in PEM", with(forward, "--tls-ca", r.file("hub.pub"))},
 		{2, "[key tls-cert]", []string{"relay", device, "--to", "https://a.example/relay", "--server", "s", "--device", "d", "--queue", "up"}},
-		{2, "server_key ", []string{"relay", device, "--to", "https://a.example/relay", "--server", "s", "--device", "d", "--queue", "up", "--tls-cert", cert, "--tls-key", certKey, "--server-key", public}},
+		{2, "[server-key tls-cert]", []string{"relay", device, "--to", "https://a.example/relay", "--server", "s", "--device", "d", "--queue", "up", "--tls-cert", cert, "--tls-key", certKey, "--server-key", public}},
 		{2, "there is nothing else to serve", with(serve, "--relay=false")},
 		{2, "--concurrency must be at least 1", with(serve, "--concurrency", "0")},
 		{2, "--key: must be the name of a file: this key is secret", with(serve, "--key", private)},
@@ -397,7 +418,7 @@ func TestRelay_BadUsage(t *testing.T) {
 		{2, "key ", with(serve, "--key", public)},
 		{2, "--listen: ", with(serve, "--listen", "nowhere:x")},
 		{2, "--devices: open ", with(serve, "--devices", r.file("none"))},
-		{2, "--tls-cert, --tls-key: ", with(serve, "--tls-cert", r.file("none"), "--tls-key", r.file("none"))},
+		{2, "--tls-cert ", with(serve, "--tls-cert", r.file("none"), "--tls-key", r.file("none"))},
 		{2, "none.db", with([]string{"serve", r.file("none.db")}, serve[2:]...)},
 		{2, "url \"http://jobs.example.org/relay\": must have the scheme https", with(forward, "--to", "http://jobs.example.org/relay")},
 		{2, "--streams must be at least 1", with(forward, "--streams", "0")},

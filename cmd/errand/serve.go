@@ -30,7 +30,7 @@ type serveFlags struct {
 func serveCommand(t *tool) *cobra.Command {
 	f := &serveFlags{}
 	cmd := &cobra.Command{
-		Use:   "serve FILE --relay --listen ADDRESS --server NAME --key FILE",
+		Use:   "serve FILE --relay --listen ADDRESS --server NAME",
 		Short: "Take the jobs of devices by HTTP, and enqueue them",
 		Long: `Take the jobs that devices pass on by errand relay, or a program, and enqueue each once.
 Devices send them to the path /relay, by https with --tls-cert, which is read when it
@@ -48,7 +48,8 @@ it is known by the name in its certificate. Jobs are only enqueued: a program wi
 the same file, runs them. SIGTERM, SIGHUP or an interrupt ends it, once the requests that
 are being answered are, or after 5 s. It ends with status 2 if the queue ends.`,
 		Example: `  errand serve hub.db --relay --listen 127.0.0.1:0 --server jobs.example.org --key hub.key
-  errand serve hub.db --relay --listen 127.0.0.1:0 --server jobs.example.org --key hub.key --devices devices.txt`,
+  errand serve hub.db --relay --listen 127.0.0.1:0 --server jobs.example.org --key hub.key --devices devices.txt
+  errand serve hub.db --relay --listen 127.0.0.1:0 --server jobs.example.org --tls-cert hub.pem --tls-key hub-key.pem --tls-client-ca ca.pem`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), t, args[0]) },
 	}
@@ -143,7 +144,11 @@ func (f *serveFlags) serve(ctx context.Context, t *tool, q *queue.Queue, h http.
 	defer end(nil)
 	mux := http.NewServeMux()
 	mux.Handle(relayPath, &whileOpen{h: h, q: q, end: end})
-	err = serveUntil(serving, newServer(mux, config), l, stopFor)
+	server := newServer(mux, config)
+	if f.clients != "" { // whoever has a certificate that does not count should find out why
+		server.ErrorLog = slog.NewLogLogger(f.options.Logger.Handler(), slog.LevelWarn)
+	}
+	err = serveUntil(serving, server, l, stopFor)
 	if ctx.Err() == nil && serving.Err() != nil {
 		err = errors.Join(context.Cause(serving), err)
 	}
@@ -231,9 +236,18 @@ func tlsConfig(cert, key string) (*tls.Config, error) {
 	if cert == "" {
 		return nil, nil
 	}
+	pair, err := certificateIn(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{Certificates: []tls.Certificate{*pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// certificateIn returns the certificate in a file, with its key in another.
+func certificateIn(cert, key string) (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		return nil, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", cert, key, err)
 	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+	return &pair, nil
 }
