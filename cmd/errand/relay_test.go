@@ -33,7 +33,17 @@ func newRelay(t *testing.T, dir string) []string {
 	if err := os.WriteFile(in("devices.txt"), []byte("# from the factory\n\npump-17 "+other+"\npump-20 "+other+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return []string{"hub.db", "hub.key", "hub.pub", "device.db", "pump-17.key", "devices.txt"}
+	cert, key, _ := certificate(t)
+	for from, to := range map[string][]string{cert: {"ca.pem", "hub.pem", "pump-17.pem"}, key: {"hub-key.pem", "pump-17-key.pem"}} {
+		text, err := os.ReadFile(from)
+		for _, name := range to {
+			err = errors.Join(err, os.WriteFile(in(name), text, 0o600))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{"hub.db", "hub.key", "hub.pub", "device.db", "pump-17.key", "devices.txt", "ca.pem", "hub.pem", "hub-key.pem", "pump-17.pem", "pump-17-key.pem"}
 }
 
 // relayed are a server and a device in a folder.

@@ -13,6 +13,8 @@ const (
 	// patience is how long a job that was leased ahead waits at least before it
 	// is given back to others.
 	patience = 100 * time.Millisecond
+	// restFor is for how many exchanges letOthersEnd rests.
+	restFor = 100
 )
 
 // pace is how long handlers and exchanges have taken lately, as averages in
@@ -21,13 +23,14 @@ type pace struct {
 	handler, exchange time.Duration
 	heaviest          int  // of the jobs leased last, in bytes
 	alone             bool // of the attempts that could, hardly any has ended during the last exchange
+	rest              int  // exchanges during which letOthersEnd does not yield
 }
 
 func (p *pace) handled(d time.Duration) { p.handler = lately(p.handler, max(d, 1)) }
 
 // exchanged notes an exchange. Meanwhile so many attempts have ended, and others have not.
 func (p *pace) exchanged(d time.Duration, ended, others int) {
-	p.exchange = lately(p.exchange, d)
+	p.exchange, p.rest = lately(p.exchange, d), max(p.rest-1, 0)
 	if ended+others > 0 {
 		p.alone = ended < (ended+others+7)/8
 	}
@@ -100,8 +103,16 @@ func (l *loop) gather(now time.Time) {
 // letOthersEnd yields once to the runners if an exchange is under way and handlers take far less
 // time than that. The loop then takes several outcomes and starts several attempts in one step,
 // where it would wake for each of them. Outcomes that have ended go with the next exchange anyway.
+// Where other goroutines of the program keep the processors busy, the loop gets its turn back late,
+// and yields no more for a while.
 func (l *loop) letOthersEnd() {
-	if p := &l.ready.pace; l.exchanges.busy && p.handler > 0 && p.handler < p.exchange/8 {
-		runtime.Gosched()
+	p := &l.ready.pace
+	if !l.exchanges.busy || p.rest > 0 || p.handler == 0 || p.handler >= p.exchange/8 || len(l.runners.ended) > 0 {
+		return
+	}
+	began := time.Now()
+	runtime.Gosched()
+	if time.Since(began) > p.exchange {
+		p.rest = restFor
 	}
 }

@@ -530,3 +530,6 @@ func (r *request) withdraw(err error) error {
 
 // answered waits until r is answered, and returns its error.
 func (r *request) answered() error { <-r.done; return r.err }
+
+// hurries reports whether r waits for nobody who may come: it is urgent, or nobody comes any more.
+func (r *request) hurries() bool { return r.urgent || r.last }

@@ -252,7 +252,7 @@ func (w *writer) run() {
 func (w *writer) gather(batch []*request) []*request {
 	several := w.crowd.Several()
 	defer func() { w.crowd.Took(len(batch)) }()
-	work, plain, urgent := batch[0].work, !batch[0].urgent, batch[0].urgent
+	work, plain, hurry := batch[0].work, !batch[0].urgent, batch[0].hurries()
 	for {
 		n := len(batch)
 		if several {
@@ -269,20 +269,20 @@ func (w *writer) gather(batch []*request) []*request {
 			}
 			batch = append(batch, r)
 			work += r.work
-			plain, urgent = plain || !r.urgent, urgent || r.urgent
+			plain, hurry = plain || !r.urgent, hurry || r.hurries()
 		}
 		several = true
 		if len(batch) > n && len(batch) < maxBatch {
 			continue
 		}
-		if urgent || w.kept != nil || work >= maxWork || len(batch) == maxBatch {
+		if hurry || w.kept != nil || work >= maxWork || len(batch) == maxBatch {
 			return batch
 		}
 		switch r := w.await(len(batch)); {
 		case r == nil:
 			return batch
 		case r.urgent:
-			batch, work, urgent = append(batch, r), work+r.work, true
+			batch, work, hurry = append(batch, r), work+r.work, true
 		default:
 			w.kept = r // for pick
 		}

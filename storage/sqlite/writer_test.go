@@ -326,6 +326,41 @@ func TestWriter_WaitsAfterSlowSync(t *testing.T) {
 	}
 }
 
+// Close does not wait for callers that a slow sync has answered.
+func TestWriter_ClosesAfterSlowSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDB(t, &sqlite.Options{SingleProcess: true}).open()
+		slow := true
+		s.Fault(func(bool) error {
+			if slow {
+				time.Sleep(50 * time.Millisecond) // the sync of a slow disk
+			}
+			return nil
+		})
+		release := s.Stall()
+		var calls sync.WaitGroup
+		add := adding(s, "a")
+		for range 2 {
+			calls.Go(func() {
+				if err := add(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		release()
+		calls.Wait()
+		slow = false
+		answered := time.Now()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(answered); waited != 0 {
+			t.Errorf("Close has waited %v", waited)
+		}
+	})
+}
+
 // What leases runs after what is enqueued in the same transaction, whichever came
 // first.
 func TestWriter_LeasesWhatItsBatchEnqueues(t *testing.T) {

@@ -8,8 +8,10 @@ const (
 	// slow is the longest sync after which nobody is waited for: callers that come back while
 	// others run are found without a wait.
 	slow = 2 * time.Millisecond
-	// share is which part of the last sync a wait takes at most.
-	share = 10
+	// share is which part of the last sync a wait takes at most, and longest how long it is at most: a disk
+	// that has stood still for seconds says nothing of the next sync.
+	share   = 10
+	longest = 10 * time.Millisecond
 	// tries is how many waits running may bring nobody. After them as many batches as pause
 	// says are taken without a wait, so that callers who think before they come back lose
 	// less than a hundredth of their time.
@@ -37,7 +39,7 @@ func (c *Crowd) Several() bool { return c.size > 1 }
 // and is about to be answered, while queued further requests have come.
 func (c *Crowd) Synced(began, ended time.Time, queued int) {
 	if sync := ended.Sub(began); sync > slow && c.Several() && c.rest == 0 {
-		c.whole, c.until = c.size+queued, ended.Add(sync/share)
+		c.whole, c.until = c.size+queued, ended.Add(min(sync/share, longest))
 	}
 }
 

@@ -28,7 +28,8 @@ func TestCrowd_Wait(t *testing.T) {
 		want         time.Duration
 	}{
 		{"those who were answered have not come", 32, 32, 5 * ms, 32, 0, 500 * time.Microsecond},
-		{"a tenth of a long sync", 2, 0, 300 * ms, 1, 0, 30 * ms},
+		{"a tenth of a long sync", 2, 0, 80 * ms, 1, 0, 8 * ms},
+		{"a sync that took a minute", 2, 0, 60_000 * ms, 1, 0, 10 * ms},
 		{"part of the time is over", 32, 32, 5 * ms, 32, 100 * time.Microsecond, 400 * time.Microsecond},
 		{"all of it", 32, 32, 5 * ms, 32, 501 * time.Microsecond, -time.Microsecond},
 		{"one is missing", 32, 32, 5 * ms, 63, 0, 500 * time.Microsecond},
