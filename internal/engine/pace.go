@@ -13,6 +13,8 @@ const (
 	// patience is how long a job that was leased ahead waits at least before it
 	// is given back to others.
 	patience = 100 * time.Millisecond
+	// late is after what time the loop gets its turn back late. Go lets a goroutine run for 10 ms.
+	late = 5 * time.Millisecond
 	// restFor is for how many exchanges letOthersEnd rests.
 	restFor = 100
 )
@@ -112,7 +114,7 @@ func (l *loop) letOthersEnd() {
 	}
 	began := time.Now()
 	runtime.Gosched()
-	if time.Since(began) > p.exchange {
+	if time.Since(began) > late {
 		p.rest = restFor
 	}
 }
