@@ -265,17 +265,17 @@ func TestForward_oneHeld(t *testing.T) {
 			}
 			var mu sync.Mutex
 			asks, sent := 0, 0
-			server.mu.Lock()
-			server.said = func(h wire.Head, jobs []wire.Job, _ *wire.Answer) bool {
-				mu.Lock()
-				defer mu.Unlock()
-				if h.Kind == ratchet.Ask && h.Stream == row.ID {
-					asks++
+			server.change(func() {
+				server.said = func(h wire.Head, jobs []wire.Job, _ *wire.Answer) bool {
+					mu.Lock()
+					defer mu.Unlock()
+					if h.Kind == ratchet.Ask && h.Stream == row.ID {
+						asks++
+					}
+					sent += len(jobs)
+					return false
 				}
-				sent += len(jobs)
-				return false
-			}
-			server.mu.Unlock()
+			})
 			d.add(t, 40, func(int) string { return groupOf(f, 0) })
 			want := 41
 			if restart { // by a process that has no job for the stream
@@ -288,10 +288,10 @@ func TestForward_oneHeld(t *testing.T) {
 				t.Errorf("%d jobs were sent", sent)
 			}
 			mu.Unlock()
-			server.mu.Lock()
-			server.said = nil
-			server.streams[row.ID] = server.streams[row.ID].Accept(ratchet.Token{8})
-			server.mu.Unlock()
+			server.change(func() {
+				server.said = nil
+				server.streams[row.ID] = server.streams[row.ID].Accept(ratchet.Token{8})
+			})
 			until(t, "all are done", func() bool { return d.count(t, errand.Done) == want })
 			server.wantOnce(t, want)
 			until(t, "nothing is held", func() bool { return !d.held(t) })

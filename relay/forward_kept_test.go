@@ -106,12 +106,14 @@ func TestForward_leaseLostRestart(t *testing.T) {
 	if all := must(Queues(t.Context(), d.Queue)); all[0].Kept != 20 {
 		t.Fatalf("%+v: want 20 kept", all)
 	}
-	f.said = func(_ wire.Head, jobs []wire.Job, _ *wire.Answer) bool {
-		if len(jobs) > 0 {
-			t.Errorf("%d jobs were sent again", len(jobs))
+	f.change(func() {
+		f.said = func(_ wire.Head, jobs []wire.Job, _ *wire.Answer) bool {
+			if len(jobs) > 0 {
+				t.Errorf("%d jobs were sent again", len(jobs))
+			}
+			return false
 		}
-		return false
-	}
+	})
 	must(d.RunNow(t.Context(), errand.JobFilter{All: true}, nil))
 	d.run(t)
 	until(t, "all have ended", func() bool { return d.count(t, errand.Done) == 19 && d.count(t, errand.Dead) == 1 })
@@ -119,9 +121,7 @@ func TestForward_leaseLostRestart(t *testing.T) {
 	if j := must(d.DeadLetters().List(t.Context(), errand.JobFilter{}, nil)).Jobs[0]; j.Error != "errand: relay: the server has refused the job: no fifth" || j.Reason != errand.ReasonPermanent {
 		t.Errorf("dead: %s, %q", j.Reason, j.Error)
 	}
-	f.mu.Lock()
-	f.said = nil
-	f.mu.Unlock()
+	f.change(func() { f.said = nil })
 	// Its refusal was kept without the attempt in which it died.
 	must(d.DeadLetters().Redrive(t.Context(), errand.JobFilter{All: true}, nil))
 	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 20 })

@@ -50,7 +50,7 @@ func TestForward_stop(t *testing.T) {
 				}
 				d.wantUnspent(t)
 				close(over)
-				f.around = nil
+				f.change(func() { f.around = nil })
 				d.options.Client = nil
 				d.run(t)
 				until(t, "all are done", func() bool { return d.count(t, errand.Done) == 50 })

@@ -46,6 +46,13 @@ func newFake(t testing.TB) *fake {
 	return f
 }
 
+// change changes f between two requests. A request can come late: after who sent it has stopped.
+func (f *fake) change(to func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	to()
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -65,15 +72,18 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if f.between != nil {
+	f.mu.Lock()
+	between, around := f.between, f.around
+	f.mu.Unlock()
+	if between != nil {
 		seen := &seen{ResponseWriter: w}
-		if f.between(h, jobs, seen); seen.written {
+		if between(h, jobs, seen); seen.written {
 			return
 		}
 	}
 	answer := func(w http.ResponseWriter) { f.answer(w, h, jobs) }
-	if f.around != nil {
-		f.around(h, w, answer)
+	if around != nil {
+		around(h, w, answer)
 		return
 	}
 	answer(w)
@@ -319,7 +329,7 @@ func TestForward_restart(t *testing.T) {
 	<-lost
 	stop()
 	d.Close()
-	f.around = nil
+	f.change(func() { f.around = nil })
 	d.open(t)
 	d.run(t)
 	until(t, "all are done", func() bool { return d.count(t, errand.Done) == 100 })
