@@ -54,6 +54,32 @@ func (g *away) is() (open bool, reason string) {
 	return !g.closed, g.reason
 }
 
+// opensWithin waits until the gate is open, and reports whether it is. It waits no longer than d or until stops
+// has something, and not at all if the server will be asked after d.
+func (g *away) opensWithin(d time.Duration, stops <-chan struct{}) bool {
+	over := time.NewTimer(d)
+	defer over.Stop()
+	for end := time.Now().Add(d); ; {
+		open, _, changed := g.State()
+		g.mu.Lock()
+		until := g.until
+		g.mu.Unlock()
+		switch {
+		case open:
+			return true
+		case until.After(end):
+			return false
+		}
+		select {
+		case <-changed:
+		case <-over.C:
+			return false
+		case <-stops:
+			return false
+		}
+	}
+}
+
 // shut closes the gate, and returns the reason as an error. It asks after a time that doubles each time that the
 // gate is closed or has asked in vain, until reached is called; or after wait, if that is not zero. The requests
 // under way fail together: that is one failure.

@@ -70,7 +70,7 @@ type Options struct {
 	// Logger gets what people should know. If nil, slog.Default().
 	Logger *slog.Logger
 
-	backoff time.Duration // of tests
+	backoff, patience time.Duration // of tests
 }
 
 const (
@@ -259,7 +259,7 @@ func (f *forwarder) open(ctx context.Context) error {
 	}
 	f.away = newAway(cmp.Or(o.backoff, firstBackoff), f.probe)
 	for i := range o.Streams {
-		s := &stream{of: f, index: i, most: wire.MaxJobs, room: firstBytes, work: make(chan struct{}, 1)}
+		s := &stream{of: f, index: i, most: wire.MaxJobs, room: firstBytes, work: make(chan struct{}, 1), stops: make(chan struct{}, 1)}
 		row, err := f.rows.read(ctx, o.Queue, i)
 		if err != nil {
 			return err
@@ -308,6 +308,16 @@ func (f *forwarder) keep(ctx context.Context) error {
 	}
 	s.Retention = &keep
 	return f.queue.Configure(ctx, lane, s)
+}
+
+// passesDead reports whether a dead job of a group lets those behind it pass. If that cannot be read, it does not.
+func (f *forwarder) passesDead(ctx context.Context) bool {
+	all, err := f.queue.Settings(ctx)
+	if err != nil {
+		return false
+	}
+	i := slices.IndexFunc(all, func(l errand.LaneSettings) bool { return l.Lane == errand.Lane{Queue: f.options.Queue} })
+	return i >= 0 && all[i].DeadHead != nil && *all[i].DeadHead == errand.PassDead
 }
 
 // call is one call of the handler.

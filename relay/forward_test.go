@@ -407,6 +407,69 @@ func TestForward_later(t *testing.T) {
 	f.wantOnce(t, 40)
 }
 
+// Where a dead job passes, the jobs behind those that the server refuses stay in hand, and few are sent in vain.
+func TestForward_refusedPass(t *testing.T) {
+	f := newFake(t)
+	f.judge = func(j wire.Job) (ratchet.Outcome, string) {
+		var r reading
+		if _ = json.Unmarshal(j.Args, &r); r.N%50 == 7 {
+			return ratchet.Refused, "no sevens"
+		}
+		return ratchet.Enqueued, ""
+	}
+	sent := 0
+	f.said = func(_ wire.Head, jobs []wire.Job, _ *wire.Answer) bool { sent += len(jobs); return false }
+	d := newDevice(t, f)
+	pass := errand.PassDead
+	if err := d.Configure(t.Context(), errand.Lane{Queue: "up"}, errand.Settings{DeadHead: &pass}); err != nil {
+		t.Fatal(err)
+	}
+	d.add(t, 1000, func(int) string { return "g" })
+	stop := d.run(t)
+	until(t, "all have ended", func() bool { return d.count(t, errand.Done) == 980 && d.count(t, errand.Dead) == 20 })
+	stop()
+	f.wantOnce(t, 980)
+	f.wantInOrder(t)
+	if sent > 3000 {
+		t.Errorf("%d jobs were sent, of 1000; want at most three times as many", sent)
+	}
+}
+
+// While the server is away for a moment, the jobs stay in hand, and no stop waits for it.
+func TestForward_patience(t *testing.T) {
+	f := newFake(t)
+	var requests atomic.Int64
+	away := make(chan struct{}, 100)
+	f.around = func(h wire.Head, w http.ResponseWriter, answer func(http.ResponseWriter)) {
+		if requests.Add(1) <= 2 { // both asks
+			answer(w)
+			return
+		}
+		w.WriteHeader(http.StatusBadGateway)
+		select {
+		case away <- struct{}{}:
+		default:
+		}
+	}
+	d := newDevice(t, f)
+	d.options.Streams, d.options.backoff, d.options.patience = 1, 200*time.Millisecond, time.Hour
+	d.add(t, 200, none)
+	w := errand.NewWorker(d.Queue, &errand.WorkerOptions{Queues: []string{"up"}, Grace: -1})
+	d.forward(t, w)
+	stop := d.start(t, w)
+	for range 3 { // a send, an ask, and one behind the closed gate
+		<-away
+	}
+	if n := d.count(t, errand.Running); n != 200 {
+		t.Errorf("%d jobs are in hand, want 200", n)
+	}
+	stop()
+	if n := d.count(t, errand.Ready); n != 200 {
+		t.Errorf("%d jobs are ready, want 200", n)
+	}
+	d.wantUnspent(t)
+}
+
 // No redirect is followed, whatever the client of the application does: jobs could go to a server without https.
 func TestForward_redirect(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent on") }))

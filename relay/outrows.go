@@ -248,7 +248,8 @@ func (s *stream) settle(ctx context.Context, x ratchet.Settlement) error {
 		}
 		break
 	}
-	s.settled(&c, hand)
+	pass := len(c.refused) > 0 && s.of.passesDead(ctx)
+	s.settled(&c, hand, pass)
 	return nil
 }
 
@@ -346,8 +347,9 @@ func (s *stream) commit(ctx context.Context, tx *sql.Tx, c *settlement, hand map
 	return ends[0].Complete(ctx, ends[1:]...)
 }
 
-// settled ends the way of the jobs whose verdicts were committed.
-func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
+// settled ends the way of the jobs whose verdicts were committed. If pass, a refused job does not keep back those
+// behind it, which stay in hand.
+func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel, pass bool) {
 	f := s.of
 	s.row = c.row
 	f.mu.Lock()
@@ -358,10 +360,17 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	for _, p := range c.cancelled {
 		f.log.Warn("errand: relay: a job was cancelled here, and is on the server", "job", p.ID, "kind", p.Kind, "queue", p.Queue)
 	}
+	passed := map[string]bool{} // groups
+	for p := range c.refused {
+		passed[p.Group] = pass && p.Group != ""
+	}
 	over, judged, failed := map[*parcel]bool{}, map[errand.ID]bool{}, []*parcel(nil)
 	for _, v := range c.Verdicts {
 		p := hand[v.Job]
 		if p == nil { // or it has come since: then its verdict is kept
+			continue
+		}
+		if v.Outcome == ratchet.Behind && passed[p.Group] {
 			continue
 		}
 		judged[p.ID], over[p] = true, true
@@ -369,12 +378,17 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 			p.end(nil)
 			continue
 		}
-		failed = append(failed, p)
-		if reason, refused := c.refused[p]; refused {
-			p.end(errRefused(reason))
+		reason, refused := c.refused[p]
+		switch {
+		case refused && pass:
+			p.end(door.Passed(errRefused(reason)))
 			continue
+		case refused:
+			p.end(errRefused(reason))
+		default:
+			p.end(door.ErrUntouched)
 		}
-		p.end(door.ErrUntouched)
+		failed = append(failed, p)
 	}
 	gone := func(p *parcel) bool {
 		if judged[p.ID] && !over[p] { // of a lease that the job has lost
@@ -438,7 +452,11 @@ func (s *stream) applyKept(ctx context.Context, p *parcel) (sends bool, err erro
 			if err := f.noteRefusal(ctx, p, v); err != nil {
 				return false, err
 			}
-			s.fail(p, errRefused(v.Reason))
+			if f.passesDead(ctx) {
+				p.end(door.Passed(errRefused(v.Reason)))
+			} else {
+				s.fail(p, errRefused(v.Reason))
+			}
 			return false, nil
 		}
 		// It was dead since, and redriven.

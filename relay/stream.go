@@ -31,6 +31,9 @@ const (
 	// setAside is for how long a job that does not get through alone is kept back.
 	setAside  = time.Minute
 	mostAside = time.Hour
+	// patience is for how long jobs stay in hand behind a closed gate. To give back thousands and lease them
+	// anew takes a device more than what it sends in that time.
+	patience = 3 * time.Second
 	// hears is after what time a worker has heard that a gate has closed.
 	hears = 20 * time.Millisecond
 	// heldEvery is how often a stream that is held asks.
@@ -47,6 +50,7 @@ type stream struct {
 	waiting []*parcel
 	running bool // a goroutine works
 	cancel  context.CancelFunc
+	stops   chan struct{} // has room for one: some calls have to end
 
 	// work guards what follows: who has sent to it makes requests. It is no mutex, as it is held for
 	// as long as a request takes.
@@ -83,8 +87,11 @@ func (s *stream) run() {
 		if s.idle != nil {
 			s.idle.Stop()
 		}
-		err := s.drain()
-		if err != nil {
+		if err := s.drain(); err != nil {
+			if s.waits(err) {
+				continue
+			}
+			s.work <- struct{}{}
 			time.Sleep(hears) // else the jobs would come again at once
 			s.turnBack()
 		}
@@ -104,6 +111,14 @@ func (s *stream) run() {
 }
 
 func (s *stream) release() { <-s.work }
+
+// waits releases the stream, whose drain could not go on because of err, and reports whether it can after a short
+// wait.
+func (s *stream) waits(err error) bool {
+	owned := s.row.revision != 0
+	s.release()
+	return owned && !errors.Is(err, context.Canceled) && s.of.away.opensWithin(cmp.Or(s.of.options.patience, patience), s.stops)
+}
 
 // drain makes requests until nothing waits, or one has closed the gate.
 func (s *stream) drain() error {
@@ -332,15 +347,29 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 // full closes the gate for a while if the server had no room for some jobs.
 func (s *stream) full(a wire.Answer, took time.Duration) error {
 	s.failed, s.failures = "", 0
-	s.larger(took)
+	if behind := countOf(a, ratchet.Behind); behind > 0 { // more would be sent in vain
+		s.most = max(2*(len(a.Answer.S.Verdicts)-behind), 1)
+	} else {
+		s.larger(took)
+	}
 	s.of.away.reached()
-	if !slices.ContainsFunc(a.Answer.S.Verdicts, func(v ratchet.Verdict) bool { return v.Outcome == ratchet.Later }) {
+	if countOf(a, ratchet.Later) == 0 {
 		return nil
 	}
 	return s.of.away.shut("the server has no room for more jobs", max(time.Duration(a.RetryAfter)*time.Second, fullWait))
 }
 
 const fullWait = 5 * time.Second
+
+// countOf returns how many jobs of a send had an outcome.
+func countOf(a wire.Answer, o ratchet.Outcome) (n int) {
+	for _, v := range a.Answer.S.Verdicts {
+		if v.Outcome == o {
+			n++
+		}
+	}
+	return n
+}
 
 // answered returns an error if an answer to an ask is none, and closes the gate.
 func (s *stream) answered(a wire.Answer, err error) error {
@@ -488,6 +517,10 @@ func (s *stream) interrupt(c *call) {
 	})
 	if s.cancel != nil {
 		s.cancel()
+	}
+	select {
+	case s.stops <- struct{}{}:
+	default:
 	}
 }
 

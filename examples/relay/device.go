@@ -35,7 +35,7 @@ func deviceProgram(ctx context.Context, p places, name, url string, jobs int) (e
 	err = relay.Forward(w, &relay.Options{
 		Queue: upQueue, URL: url, Server: serverName, Device: name,
 		Key: relay.KeyFile(p.deviceFile(name, "key")), ServerKey: strings.TrimSpace(string(serverKey)),
-		Client: &http.Client{Timeout: 2 * time.Second}, // short, as nothing is slow here but the network
+		Client: &http.Client{Timeout: 10 * time.Second}, // short, as the network is that of this machine
 		Logger: logger(name),
 	})
 	if err != nil {

@@ -179,6 +179,10 @@ func QueueOf[Q any](worker any) (q Q, err error) {
 // not been called. Unless something keeps the job back, such as a gate, it comes again at once.
 var ErrUntouched = engine.ErrUntouched
 
+// Passed returns what a handler of HandleQueue returns for a job that is dead by err, a permanent one, in a queue
+// where a dead job passes: those behind it in its group stay in the call.
+func Passed(err error) error { return engine.Passed(err) }
+
 // TopicsTx returns the door of a queue inside a transaction, see [Tx].
 func TopicsTx[J any](queue, tx any) (Topics[J], error) {
 	in, err := Within[J](queue, tx)

@@ -109,6 +109,7 @@ type verdict struct {
 	text         string
 	stack        string
 	policy       *policy.Document // of a failure: goes before that in effect; nil: none
+	passes       bool             // see Passed
 }
 
 type verdictKind uint8
@@ -190,6 +191,7 @@ func (a *attempt) judge(err error) verdict {
 	if own, ok := errors.AsType[*PolicyError](err); ok {
 		v.policy = &own.Policy
 	}
+	_, v.passes = errors.AsType[*passedError](err)
 	return a.heedStop(a.heedStore(v, err), err)
 }
 

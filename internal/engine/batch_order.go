@@ -5,12 +5,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
 
 // ErrUntouched is the error of a job that goes back as if its handler had not been called: one before
 // it in its group has not ended, or its handler passes jobs on and has not got to it.
 var ErrUntouched = errors.New("errand: the job was not touched")
+
+// Passed returns an error of a job that is to be dead and keeps back none of its group: a dead job passes in its
+// queue.
+func Passed(err error) error { return &passedError{err} }
+
+type passedError struct{ error }
+
+func (e *passedError) Unwrap() error { return e.error }
 
 // inOrder reports whether attempts of one group were leased together, so that none of them
 // may overtake another.
@@ -71,6 +80,7 @@ func (b *batch) heedOrder(all []*attempt) (behind bool) {
 		case a.endedWell(), kind == verdictInterrupted && behind:
 		case behind:
 			a.verdict, a.startErr = verdict{kind: verdictUnstarted}, nil
+		case a.verdict.passes && a.verdict.class == policy.Permanent:
 		default:
 			behind = true
 		}

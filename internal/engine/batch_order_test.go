@@ -46,6 +46,14 @@ func TestBatch_InOrder(t *testing.T) {
 		},
 		"cancelled":  {[4]error{0: &engine.CancelError{Err: no}, 2: no}, [4]storage.State{storage.Cancelled, storage.Done, storage.Scheduled, storage.Done}, [4]storage.Counters{2: once}, []int{2}},
 		"dead":       {[4]error{1: &engine.PermanentError{Err: no}, 2: no}, [4]storage.State{storage.Done, storage.Dead, storage.Blocked, storage.Done}, [4]storage.Counters{1: {Attempt: 1}}, nil},
+		"dead, passes": {
+			[4]error{1: engine.Passed(&engine.PermanentError{Err: no}), 2: engine.Passed(&engine.PermanentError{Err: no})},
+			[4]storage.State{storage.Done, storage.Dead, storage.Dead, storage.Done}, [4]storage.Counters{1: {Attempt: 1}, 2: {Attempt: 1}}, nil,
+		},
+		"passes behind one that fails": {
+			[4]error{1: no, 2: engine.Passed(&engine.PermanentError{Err: no})}, [4]storage.State{storage.Done, storage.Scheduled, storage.Blocked, storage.Done},
+			[4]storage.Counters{1: once}, []int{1, 2},
+		},
 		"not called": {[4]error{1: no, 2: engine.ErrUntouched, 3: engine.ErrUntouched}, [4]storage.State{storage.Done, storage.Scheduled, storage.Blocked, storage.Blocked}, [4]storage.Counters{1: once}, []int{1, 2, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
