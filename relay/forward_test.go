@@ -457,7 +457,7 @@ func TestForward_patience(t *testing.T) {
 	w := errand.NewWorker(d.Queue, &errand.WorkerOptions{Queues: []string{"up"}, Grace: -1})
 	d.forward(t, w)
 	stop := d.start(t, w)
-	for range 3 { // a send, an ask, and one behind the closed gate
+	for range 5 { // a send, asks, and some behind the closed gate
 		<-away
 	}
 	if n := d.count(t, errand.Running); n != 200 {

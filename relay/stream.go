@@ -33,7 +33,7 @@ const (
 	mostAside = time.Hour
 	// patience is for how long jobs stay in hand behind a closed gate. To give back thousands and lease them
 	// anew takes a device more than what it sends in that time.
-	patience = 3 * time.Second
+	patience = 10 * time.Second
 	// hears is after what time a worker has heard that a gate has closed.
 	hears = 20 * time.Millisecond
 	// heldEvery is how often a stream that is held asks.
@@ -117,7 +117,7 @@ func (s *stream) release() { <-s.work }
 func (s *stream) waits(err error) bool {
 	owned := s.row.revision != 0
 	s.release()
-	return owned && !errors.Is(err, context.Canceled) && s.of.away.opensWithin(cmp.Or(s.of.options.patience, patience), s.stops)
+	return owned && !errors.Is(err, context.Canceled) && !errors.Is(err, errFull) && s.of.away.opensWithin(cmp.Or(s.of.options.patience, patience), s.stops)
 }
 
 // drain makes requests until nothing waits, or one has closed the gate.
@@ -356,10 +356,14 @@ func (s *stream) full(a wire.Answer, took time.Duration) error {
 	if countOf(a, ratchet.Later) == 0 {
 		return nil
 	}
-	return s.of.away.shut("the server has no room for more jobs", max(time.Duration(a.RetryAfter)*time.Second, fullWait))
+	_ = s.of.away.shut("the server has no room for more jobs", max(time.Duration(a.RetryAfter)*time.Second, fullWait))
+	return errFull
 }
 
 const fullWait = 5 * time.Second
+
+// errFull is of a server that has no room. It may have none for long, and so that can be seen, no job is in hand.
+var errFull = errors.New("errand: relay: the server has no room")
 
 // countOf returns how many jobs of a send had an outcome.
 func countOf(a wire.Answer, o ratchet.Outcome) (n int) {
