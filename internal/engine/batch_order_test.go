@@ -44,8 +44,8 @@ func TestBatch_InOrder(t *testing.T) {
 			[4]error{0: &engine.SnoozeError{For: time.Second}, 1: no, 2: &engine.PermanentError{Err: no}},
 			[4]storage.State{storage.Scheduled, storage.Blocked, storage.Blocked, storage.Done}, [4]storage.Counters{{Attempt: 1, Snoozes: 1}}, []int{0, 1, 2},
 		},
-		"cancelled":  {[4]error{0: &engine.CancelError{Err: no}, 2: no}, [4]storage.State{storage.Cancelled, storage.Done, storage.Scheduled, storage.Done}, [4]storage.Counters{2: once}, []int{2}},
-		"dead":       {[4]error{1: &engine.PermanentError{Err: no}, 2: no}, [4]storage.State{storage.Done, storage.Dead, storage.Blocked, storage.Done}, [4]storage.Counters{1: {Attempt: 1}}, nil},
+		"cancelled": {[4]error{0: &engine.CancelError{Err: no}, 2: no}, [4]storage.State{storage.Cancelled, storage.Done, storage.Scheduled, storage.Done}, [4]storage.Counters{2: once}, []int{2}},
+		"dead":      {[4]error{1: &engine.PermanentError{Err: no}, 2: no}, [4]storage.State{storage.Done, storage.Dead, storage.Blocked, storage.Done}, [4]storage.Counters{1: {Attempt: 1}}, nil},
 		"dead, passes": {
 			[4]error{1: engine.Passed(&engine.PermanentError{Err: no}), 2: engine.Passed(&engine.PermanentError{Err: no})},
 			[4]storage.State{storage.Done, storage.Dead, storage.Dead, storage.Done}, [4]storage.Counters{1: {Attempt: 1}, 2: {Attempt: 1}}, nil,
