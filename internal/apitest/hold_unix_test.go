@@ -26,20 +26,37 @@ type briefs struct {
 	n    atomic.Int64
 	last atomic.Int64 // when, in Unix nanoseconds
 	many chan struct{}
-	slow atomic.Bool // from now on each takes some milliseconds
+	slow chan struct{} // closed: from now on each takes long
 }
 
-// manyBriefs is how many starts it takes until the pace of a worker has settled.
-const manyBriefs = 1000
+func newBriefs() *briefs { return &briefs{many: make(chan struct{}), slow: make(chan struct{})} }
 
-func (b *briefs) run(context.Context, *errand.Job[brief]) error {
+const (
+	// manyBriefs is how many starts it takes until the pace of a worker has settled.
+	manyBriefs = 1000
+	// mostBriefs is how many a process starts before they become slow, so that some are left for what
+	// follows, however long it takes until then.
+	mostBriefs = 8000
+)
+
+func (b *briefs) run(ctx context.Context, _ *errand.Job[brief]) error {
 	b.last.Store(time.Now().UnixNano())
-	if b.n.Add(1) == manyBriefs {
+	n := b.n.Add(1)
+	if n == manyBriefs {
 		close(b.many)
 	}
+	if n > mostBriefs {
+		select {
+		case <-b.slow:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	work := 20 * time.Microsecond
-	if b.slow.Load() {
-		work = 5 * time.Millisecond
+	select {
+	case <-b.slow:
+		work = 100 * time.Millisecond
+	default:
 	}
 	time.Sleep(work)
 	return nil
@@ -49,7 +66,7 @@ func (b *briefs) run(context.Context, *errand.Job[brief]) error {
 // briefs become slow. For each line after that it says how many it has started, when it
 // started the last one, and for how long the machine has kept it from running at most.
 func runBriefs(ctx context.Context, q *errand.Queue) error {
-	b := &briefs{many: make(chan struct{})}
+	b := newBriefs()
 	w := errand.NewWorker(q, nil)
 	errand.Handle(w, b.run)
 	var stall atomic.Int64
@@ -64,7 +81,9 @@ func runBriefs(ctx context.Context, q *errand.Queue) error {
 		<-b.many
 		fmt.Println("busy")
 		lines := bufio.NewScanner(os.Stdin)
-		b.slow.Store(lines.Scan())
+		if lines.Scan() {
+			close(b.slow)
+		}
 		for lines.Scan() {
 			fmt.Println("started", b.n.Load(), b.last.Load(), stall.Load())
 		}
@@ -118,11 +137,11 @@ func TestProcesses_Hold(t *testing.T) {
 }
 
 func holdWhileDraining(t *testing.T, hold, release func(*errand.Queue) error) {
-	const jobs, runners = 20_000, 16 // the default
+	const jobs, runners = 20_000, 16 // runners: the default; of the jobs 4,000 are left when they become slow
 	q, path := openShared(t)
 	ids := enqueueBriefs(t, q, jobs)
 	o := startOther(t, path, "brief", 0, 0, "")
-	here := &briefs{many: make(chan struct{})}
+	here := newBriefs()
 	w := errand.NewWorker(q, nil)
 	errand.Handle(w, here.run)
 	ended := make(chan error, 1)
@@ -131,7 +150,7 @@ func holdWhileDraining(t *testing.T, hold, release func(*errand.Queue) error) {
 	<-here.many
 	ahead := countOf(t, q, errand.Running) - 2*runners
 	o.says("be slow") // so that what is leased ahead lasts for longer than the call
-	here.slow.Store(true)
+	close(here.slow)
 	if err := hold(q); err != nil {
 		t.Fatal(err)
 	}
