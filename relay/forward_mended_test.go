@@ -264,3 +264,22 @@ func TestBoth_resentEarly(t *testing.T) {
 	}
 	h.wantOnce(t, 11+n)
 }
+
+// A send of which a few jobs were behind a refused one makes the next no larger than a request may be.
+func TestStream_mostBehind(t *testing.T) {
+	d := newDevice(t, newFake(t))
+	s := d.forward(t, d.worker()).streams[0]
+	for behind, want := range map[int]int{999: 2, 700: 600, 1: wire.MaxJobs} {
+		var a wire.Answer
+		for i := range wire.MaxJobs {
+			v := ratchet.Verdict{Outcome: ratchet.Enqueued}
+			if i >= wire.MaxJobs-behind {
+				v.Outcome = ratchet.Behind
+			}
+			a.Answer.S.Verdicts = append(a.Answer.S.Verdicts, v)
+		}
+		if err := s.full(a, 0); err != nil || s.most != want {
+			t.Errorf("after %d behind a refused one, the next send has up to %d jobs, %v; want %d", behind, s.most, err, want)
+		}
+	}
+}

@@ -348,7 +348,7 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 func (s *stream) full(a wire.Answer, took time.Duration) error {
 	s.failed, s.failures = "", 0
 	if behind := countOf(a, ratchet.Behind); behind > 0 { // more would be sent in vain
-		s.most = max(2*(len(a.Answer.S.Verdicts)-behind), 1)
+		s.most = min(max(2*(len(a.Answer.S.Verdicts)-behind), 1), wire.MaxJobs)
 	} else {
 		s.larger(took)
 	}
