@@ -333,9 +333,10 @@ type call struct {
 // parcel is a job on its way.
 type parcel struct {
 	*errand.Job[errand.RawArgs]
-	job   wire.Job
-	call  *call
-	bytes int
+	job     wire.Job // what is left of its windows is reckoned when it is sent, see window
+	startBy time.Time
+	call    *call
+	bytes   int
 }
 
 // end ends the way of a job, with what the handler returns for it.
@@ -440,7 +441,6 @@ func (f *forwarder) pack(p *parcel, info errand.JobInfo) error {
 	if from := p.Origin; from != (errand.Origin{}) {
 		return errand.Permanent(fmt.Errorf("errand: relay: the job came from %s already, and is not passed on again", from.Device))
 	}
-	now := f.queue.Clock().Now
 	j := wire.Job{
 		ID: wire.ID(p.ID), Kind: p.Kind, Args: p.Args.JSON, Priority: p.Priority, Tags: info.Tags, Group: p.Group,
 		Made: p.CreatedAt.UTC(), OnExpire: string(info.OnExpire),
@@ -460,27 +460,33 @@ func (f *forwarder) pack(p *parcel, info errand.JobInfo) error {
 			Quiet: seconds.Duration(u.OnConflict.Quiet), MaxWait: seconds.Duration(u.OnConflict.MaxWait), Fresh: u.OnConflict.Fresh,
 		}
 	}
-	if !info.StartBy.IsZero() {
-		left := info.StartBy.Sub(now)
-		if left < time.Second && info.OnExpire == errand.Dead {
+	if err := j.Check(); err != nil {
+		return errand.Permanent(err)
+	}
+	p.job, p.startBy = j, info.StartBy
+	return nil
+}
+
+// window notes what is left of the windows of a job that is about to be sent, or returns how the job ends here if that
+// is too little.
+func (p *parcel) window(now time.Time) error {
+	if !p.startBy.IsZero() {
+		left := p.startBy.Sub(now)
+		if left < time.Second && p.job.OnExpire == string(errand.Dead) {
 			return errand.Permanent(errors.New("errand: relay: not started in time"))
 		}
 		if left < time.Second {
 			return errand.Cancel(errors.New("errand: relay: not started in time"))
 		}
-		j.StartWithin = seconds.Duration(left)
+		p.job.StartWithin = seconds.Duration(left)
 	}
 	if !p.Deadline.IsZero() {
 		left := p.Deadline.Sub(now)
 		if left < time.Second {
 			return errand.Permanent(errors.New("errand: relay: not finished in time"))
 		}
-		j.FinishWithin = seconds.Duration(left)
+		p.job.FinishWithin = seconds.Duration(left)
 	}
-	if err := j.Check(); err != nil {
-		return errand.Permanent(err)
-	}
-	p.job = j
 	return nil
 }
 

@@ -2,12 +2,16 @@ package relay
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/relay/internal/ratchet"
 	"github.com/errandq/errand/relay/internal/wire"
 )
 
@@ -137,7 +141,10 @@ func TestForward_windows(t *testing.T) {
 			return now.Add(left)
 		}
 		p := &parcel{Job: &errand.Job[errand.RawArgs]{ID: errand.ID{1}, Kind: "reading", Args: errand.RawArgs{JSON: []byte("{}")}, Deadline: at(c.deadline)}}
-		err := (&forwarder{queue: d.Queue}).pack(p, errand.JobInfo{StartBy: at(c.start), OnExpire: c.expire})
+		if err := (&forwarder{queue: d.Queue}).pack(p, errand.JobInfo{StartBy: at(c.start), OnExpire: c.expire}); err != nil {
+			t.Fatal(err)
+		}
+		err := p.window(now)
 		got := errand.State("")
 		switch v, _ := errand.VerdictOf(err); v.Kind {
 		case errand.VerdictPermanent:
@@ -148,6 +155,61 @@ func TestForward_windows(t *testing.T) {
 		if got != c.want || (err == nil) != (c.want == "") {
 			t.Errorf("%s: %v, want %q", c.what, err, c.want)
 		}
+	}
+}
+
+// What is left of a window is that of the send that the server takes: a job may be in hand for long before it.
+func TestForward_windowsInHand(t *testing.T) {
+	f := newFake(t)
+	d := newDevice(t, f)
+	var failed time.Time
+	f.around = func(h wire.Head, w http.ResponseWriter, answer func(http.ResponseWriter)) {
+		f.mu.Lock()
+		first := h.Kind == ratchet.Send && failed.IsZero()
+		if first {
+			failed = d.Clock().Now.Add(-time.Microsecond) // as far as what is left may be rounded
+		}
+		f.mu.Unlock()
+		if first {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		answer(w)
+	}
+	id := d.put(t, errand.JobOptions{StartWithin: time.Hour, FinishWithin: 2 * time.Hour})
+	was := d.info(t, id)
+	d.run(t)
+	d.wait(t, id, errand.Done)
+	j := f.came(t, id)
+	if at := was.StartBy.Add(-time.Duration(j.StartWithin)); at.Before(failed) {
+		t.Errorf("%v are left to start, reckoned %v before the send", j.StartWithin, failed.Sub(at))
+	}
+	if at := was.Deadline.Add(-time.Duration(j.FinishWithin)); at.Before(failed) {
+		t.Errorf("%v are left to finish, reckoned %v before the send", j.FinishWithin, failed.Sub(at))
+	}
+}
+
+// A window that closes while the job is in hand has it end here.
+func TestStream_windowCloses(t *testing.T) {
+	d := newDevice(t, newFake(t))
+	s := d.forward(t, d.worker()).streams[0]
+	c := &call{errs: errand.BatchError{}, left: 3, done: make(chan struct{})}
+	parcelOf := func(n byte, group string, startBy time.Time) *parcel {
+		return &parcel{Job: &errand.Job[errand.RawArgs]{ID: errand.ID{15: n}, Group: group}, call: c, startBy: startBy}
+	}
+	now := d.Clock().Now
+	s.waiting = []*parcel{parcelOf(1, "g", now), parcelOf(2, "g", time.Time{}), parcelOf(3, "", now.Add(time.Hour))}
+	if err := s.take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.sent) != 1 || s.sent[0].ID != (errand.ID{15: 3}) || len(s.waiting) != 0 {
+		t.Errorf("%d are sent and %d wait, want the third to be sent", len(s.sent), len(s.waiting))
+	}
+	if v, _ := errand.VerdictOf(c.errs[errand.ID{15: 1}]); v.Kind != errand.VerdictCancel {
+		t.Errorf("the first ends with %v, want it cancelled", c.errs[errand.ID{15: 1}])
+	}
+	if err := c.errs[errand.ID{15: 2}]; !errors.Is(err, door.ErrUntouched) {
+		t.Errorf("the one behind it ends with %v, want it untouched", err)
 	}
 }
 

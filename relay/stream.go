@@ -247,11 +247,12 @@ func (s *stream) sendNow(ctx context.Context) error {
 }
 
 // take takes the first jobs that wait, up to as many and as large as a request may be. Jobs whose
-// verdicts were kept end without being sent.
+// verdicts were kept end without being sent, and so do those for which it is too late.
 func (s *stream) take(ctx context.Context) error {
 	s.mu.Lock()
 	s.waiting = onlyLast(s.waiting)
 	s.mu.Unlock()
+	now := s.of.queue.Clock().Now
 	for left := s.room; len(s.sent) < s.most; {
 		p := s.next(left)
 		if p == nil {
@@ -263,9 +264,14 @@ func (s *stream) take(ctx context.Context) error {
 			s.sent = nil
 			return err
 		}
-		if sends {
-			s.sent, left = append(s.sent, p), left-p.bytes
+		if !sends {
+			continue
 		}
+		if err := p.window(now); err != nil {
+			s.fail(p, err)
+			continue
+		}
+		s.sent, left = append(s.sent, p), left-p.bytes
 	}
 	return nil
 }
