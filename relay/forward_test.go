@@ -470,6 +470,33 @@ func TestForward_patience(t *testing.T) {
 	d.wantUnspent(t)
 }
 
+// A server that answers asks, and takes no send, does not keep jobs in hand for ever.
+func TestForward_patienceEnds(t *testing.T) {
+	f := newFake(t)
+	f.said = func(h wire.Head, _ []wire.Job, a *wire.Answer) bool {
+		if h.Kind != ratchet.Send {
+			return false
+		}
+		*a = wire.Answer{Status: http.StatusServiceUnavailable, Error: "not now"}
+		return true
+	}
+	d := newDevice(t, f)
+	d.options.Streams, d.options.patience = 1, time.Second
+	d.add(t, 1, none)
+	var leased atomic.Int64
+	count := func(next errand.HandlerFunc) errand.HandlerFunc {
+		return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+			leased.Add(1)
+			return next(ctx, job)
+		}
+	}
+	w := errand.NewWorker(d.Queue, &errand.WorkerOptions{Queues: []string{"up"}, Middleware: []errand.Middleware{count}})
+	d.forward(t, w)
+	d.start(t, w)
+	until(t, "the job was given back twice", func() bool { return leased.Load() >= 3 })
+	d.wantUnspent(t)
+}
+
 // No redirect is followed, whatever the client of the application does: jobs could go to a server without https.
 func TestForward_redirect(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent on") }))

@@ -31,8 +31,8 @@ const (
 	// setAside is for how long a job that does not get through alone is kept back.
 	setAside  = time.Minute
 	mostAside = time.Hour
-	// patience is for how long jobs stay in hand behind a closed gate. To give back thousands and lease them
-	// anew takes a device more than what it sends in that time.
+	// patience is for how long jobs stay in hand behind a gate that closes before the server has taken any. To give back
+	// thousands and lease them anew takes a device more than what it sends in that time.
 	patience = 10 * time.Second
 	// hears is after what time a worker has heard that a gate has closed.
 	hears = 20 * time.Millisecond
@@ -54,19 +54,25 @@ type stream struct {
 
 	// work guards what follows: who has sent to it makes requests. It is no mutex, as it is held for
 	// as long as a request takes.
-	work     chan struct{} // has room for one
-	row      outRow
-	owner    ratchet.Owner
-	sent     []*parcel // of the send under way, or of one that was not answered
-	most     int       // jobs of a request
-	room     int       // bytes of these
+	work  chan struct{} // has room for one
+	row   outRow
+	owner ratchet.Owner
+	sent  []*parcel // of the send under way, or of one that was not answered
+	most  int       // jobs of a request
+	room  int       // bytes of these
+	misses
+	asks int    // forwarder.asks when it last asked
+	why  string // it was held last; empty: it was not, or that is not known
+	open bool   // the server has verdicts on jobs in S
+	idle *time.Timer
+}
+
+// misses is what a stream knows of requests that were in vain.
+type misses struct {
 	lost     int       // asks without an answer in a row
 	failed   string    // how the last sends have failed
 	failures int       // how often in a row
-	asks     int       // forwarder.asks when it last asked
-	why      string    // it was held last; empty: it was not, or that is not known
-	open     bool      // the server has verdicts on jobs in S
-	idle     *time.Timer
+	gives    time.Time // it gives back the jobs in hand then if the gate is closed; zero: it was not, since some were taken
 }
 
 // add has parcels wait for the stream.
@@ -94,6 +100,7 @@ func (s *stream) run() {
 			s.work <- struct{}{}
 			time.Sleep(hears) // else the jobs would come again at once
 			s.turnBack()
+			s.gives = time.Time{}
 		}
 		if s.open {
 			s.idle = time.AfterFunc(settleAfter, s.settleIdle)
@@ -115,9 +122,12 @@ func (s *stream) release() { <-s.work }
 // waits releases the stream, whose drain could not go on because of err, and reports whether it can after a short
 // wait.
 func (s *stream) waits(err error) bool {
-	owned := s.row.revision != 0
+	if s.gives.IsZero() {
+		s.gives = time.Now().Add(cmp.Or(s.of.options.patience, patience))
+	}
+	owned, left := s.row.revision != 0, time.Until(s.gives)
 	s.release()
-	return owned && !errors.Is(err, context.Canceled) && !errors.Is(err, errFull) && s.of.away.opensWithin(cmp.Or(s.of.options.patience, patience), s.stops)
+	return owned && !errors.Is(err, context.Canceled) && !errors.Is(err, errFull) && s.of.away.opensWithin(left, s.stops)
 }
 
 // drain makes requests until nothing waits, or one has closed the gate.
@@ -325,7 +335,9 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 		return s.troubled(err)
 	}
 	s.owner = owner.Settled(x)
-	s.open = len(a.Answer.S.Verdicts) > 0
+	if s.open = len(a.Answer.S.Verdicts) > 0; len(x.Verdicts) > 0 {
+		s.gives = time.Time{}
+	}
 	s.putBack(s.sent) // what is not in S was not taken
 	s.sent = nil
 	f := s.of
