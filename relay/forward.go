@@ -259,7 +259,7 @@ func (f *forwarder) open(ctx context.Context) error {
 	}
 	f.away = newAway(cmp.Or(o.backoff, firstBackoff), f.probe)
 	for i := range o.Streams {
-		s := &stream{of: f, index: i, most: wire.MaxJobs, room: firstBytes, work: make(chan struct{}, 1), stops: make(chan struct{}, 1)}
+		s := &stream{of: f, index: i, most: wire.MaxJobs, room: firstBytes, work: make(chan struct{}, 1), hurries: make(chan struct{}, 1)}
 		row, err := f.rows.read(ctx, o.Queue, i)
 		if err != nil {
 			return err
@@ -361,11 +361,6 @@ func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]
 		return untouched(jobs)
 	}
 	c := &call{errs: errand.BatchError{}, left: len(jobs), done: make(chan struct{})}
-	stop := context.AfterFunc(ctx, func() {
-		if errors.Is(context.Cause(ctx), errand.ErrShutdown) {
-			f.interrupt(c)
-		}
-	})
 	parts := make([][]*parcel, len(f.streams))
 	behind := map[string]bool{} // groups of which a job is not done
 	for _, job := range jobs {
@@ -391,12 +386,21 @@ func (f *forwarder) pass(ctx context.Context, jobs []*errand.Job[errand.RawArgs]
 			f.streams[i].add(part)
 		}
 	}
-	if c.stopped.Load() { // before all of them waited
-		f.interrupt(c)
+	for stops, ended := door.Stopping(ctx), ctx.Done(); ; {
+		select {
+		case <-c.done:
+			return c.errs
+		case <-stops:
+			stops = nil
+			f.hurry()
+		case <-ended:
+			if ended = nil; errors.Is(context.Cause(ctx), errand.ErrShutdown) {
+				f.interrupt(c)
+			} else { // all leases are lost
+				f.hurry()
+			}
+		}
 	}
-	<-c.done
-	stop()
-	return c.errs
 }
 
 func untouched(jobs []*errand.Job[errand.RawArgs]) error {
@@ -494,6 +498,13 @@ func (p *parcel) window(now time.Time) error {
 func (f *forwarder) interrupt(c *call) {
 	for _, s := range f.streams {
 		s.interrupt(c)
+	}
+}
+
+// hurry has no stream wait for the gate any more.
+func (f *forwarder) hurry() {
+	for _, s := range f.streams {
+		s.hurry()
 	}
 }
 

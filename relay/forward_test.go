@@ -454,7 +454,7 @@ func TestForward_patience(t *testing.T) {
 	d := newDevice(t, f)
 	d.options.Streams, d.options.backoff, d.options.patience = 1, 200*time.Millisecond, time.Hour
 	d.add(t, 200, none)
-	w := errand.NewWorker(d.Queue, &errand.WorkerOptions{Queues: []string{"up"}, Grace: -1})
+	w := errand.NewWorker(d.Queue, &errand.WorkerOptions{Queues: []string{"up"}, Grace: time.Hour})
 	d.forward(t, w)
 	stop := d.start(t, w)
 	for range 5 { // a send, asks, and some behind the closed gate
@@ -463,10 +463,11 @@ func TestForward_patience(t *testing.T) {
 	if n := d.count(t, errand.Running); n != 200 {
 		t.Errorf("%d jobs are in hand, want 200", n)
 	}
+	ctx, endGrace := context.WithCancel(t.Context())
+	defer endGrace()
+	go func() { _ = w.Shutdown(ctx) }()
+	until(t, "the jobs went back", func() bool { return d.count(t, errand.Ready) == 200 })
 	stop()
-	if n := d.count(t, errand.Ready); n != 200 {
-		t.Errorf("%d jobs are ready, want 200", n)
-	}
 	d.wantUnspent(t)
 }
 

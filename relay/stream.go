@@ -50,7 +50,7 @@ type stream struct {
 	waiting []*parcel
 	running bool // a goroutine works
 	cancel  context.CancelFunc
-	stops   chan struct{} // has room for one: some calls have to end
+	hurries chan struct{} // has room for one: the jobs in hand are to go back where they would wait for the gate
 
 	// work guards what follows: who has sent to it makes requests. It is no mutex, as it is held for
 	// as long as a request takes.
@@ -127,7 +127,7 @@ func (s *stream) waits(err error) bool {
 	}
 	owned, left := s.row.revision != 0, time.Until(s.gives)
 	s.release()
-	return owned && !errors.Is(err, context.Canceled) && !errors.Is(err, errFull) && s.of.away.opensWithin(left, s.stops)
+	return owned && !errors.Is(err, context.Canceled) && !errors.Is(err, errFull) && s.of.away.opensWithin(left, s.hurries)
 }
 
 // drain makes requests until nothing waits, or one has closed the gate.
@@ -540,8 +540,13 @@ func (s *stream) interrupt(c *call) {
 	if s.cancel != nil {
 		s.cancel()
 	}
+	s.hurry()
+}
+
+// hurry ends the wait of the stream for the gate, or that to come.
+func (s *stream) hurry() {
 	select {
-	case s.stops <- struct{}{}:
+	case s.hurries <- struct{}{}:
 	default:
 	}
 }

@@ -183,6 +183,10 @@ var ErrUntouched = engine.ErrUntouched
 // where a dead job passes: those behind it in its group stay in the call.
 func Passed(err error) error { return engine.Passed(err) }
 
+// Stopping returns a channel that is closed once the worker begins to stop that has called a handler of HandleQueue with
+// ctx. Its context ends later, when the grace is over.
+func Stopping(ctx context.Context) <-chan struct{} { return engine.Stopping(ctx) }
+
 // TopicsTx returns the door of a queue inside a transaction, see [Tx].
 func TopicsTx[J any](queue, tx any) (Topics[J], error) {
 	in, err := Within[J](queue, tx)

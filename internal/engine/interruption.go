@@ -146,6 +146,16 @@ func (r *runners) stopping() bool {
 	}
 }
 
+// Stopping returns a channel that is closed once the stop of the worker has begun that has called a handler of many jobs
+// with ctx; nil if none has. The context of the call ends later, when the grace is over.
+func Stopping(ctx context.Context) <-chan struct{} {
+	b, _ := ctx.Value(batchKey{}).(*batch)
+	if b == nil {
+		return nil
+	}
+	return b.all[0].loop.runners.ending
+}
+
 // heedPanic returns v, the verdict on a panic with err, as far as the store and a stop allow it. The
 // methods of err may panic too.
 func (a *attempt) heedPanic(v verdict, err error) (out verdict) {

@@ -31,19 +31,21 @@ type runners struct {
 	told, stop <-chan struct{}
 	// excused is true once a shutdown has begun: no death of the process is then a crash of a job.
 	excused atomic.Bool
+	ending  chan struct{} // closed once a shutdown has begun
 	holds   holdChanges
 }
 
 // newRunners returns n runners, and those beside them for which most leaves room.
 func newRunners(ctx context.Context, stop <-chan struct{}, n, most int) *runners {
 	return &runners{
-		ctx:   context.WithoutCancel(ctx),
-		told:  ctx.Done(),
-		stop:  stop,
-		n:     n,
-		work:  make(chan *attempt, most),
-		ended: make(chan *attempt, most),
-		gone:  make(chan struct{}, math.MaxInt32),
+		ctx:    context.WithoutCancel(ctx),
+		told:   ctx.Done(),
+		stop:   stop,
+		ending: make(chan struct{}),
+		n:      n,
+		work:   make(chan *attempt, most),
+		ended:  make(chan *attempt, most),
+		gone:   make(chan struct{}, math.MaxInt32),
 	}
 }
 

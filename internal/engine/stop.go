@@ -79,6 +79,7 @@ func (l *loop) beginStop() {
 // this time.
 func (l *loop) excuse() {
 	l.runners.excused.Store(true) // first, for attempts that are just starting
+	close(l.runners.ending)
 	for _, a := range l.leases.held {
 		if !a.running {
 			continue
