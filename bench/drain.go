@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -11,8 +12,11 @@ import (
 type drain struct {
 	n      int
 	keep   bool
-	fails  int // how often each job fails before it succeeds
-	queues int // over how many the jobs are spread, and all kinds, if more than one
+	fails  int  // how often each job fails before it succeeds
+	queues int  // over how many the jobs are spread, and all kinds, if more than one
+	keys   bool // each job has a unique key of its own
+	// perGroup is how many jobs each group has. If zero, the jobs are in no group.
+	perGroup int
 }
 
 func (w drain) run(ctx context.Context, t *trial) error {
@@ -25,7 +29,17 @@ func (w drain) run(ctx context.Context, t *trial) error {
 		return err
 	}
 	n := t.n(w.n)
-	if err := fill(ctx, s, n, smallPad, o.queues...); err != nil {
+	var marks []mark
+	if w.queues > 0 {
+		marks = append(marks, inLanes(o.queues))
+	}
+	if w.keys {
+		marks = append(marks, withKey)
+	}
+	if w.perGroup > 0 {
+		marks = append(marks, inGroups(max(n/w.perGroup, 1)))
+	}
+	if err := fill(ctx, s, n, smallPad, marks...); err != nil {
 		return err
 	}
 	if err := t.start(); err != nil {
@@ -51,22 +65,18 @@ func (t *trial) drain(ctx context.Context, s system, n int, work func(ctx contex
 	return t.stop(n)
 }
 
-// fill enqueues n jobs before anything is measured, into these queues and all
-// kinds in turn if there are any.
-func fill(ctx context.Context, s system, n int, pad string, queues ...string) error {
+// fill enqueues n jobs before anything is measured, with these marks.
+func fill(ctx context.Context, s system, n int, pad string, marks ...mark) error {
 	for from := 0; from < n; from += 5000 {
-		all := jobs(from, min(5000, n-from), pad)
-		for i := range all {
-			if n := all[i].N; len(queues) > 0 {
-				all[i].Queue, all[i].Kind = queues[n%len(queues)], 1+n/len(queues)%len(kinds)
-			}
-		}
-		if err := s.EnqueueMany(ctx, all); err != nil {
+		if err := s.EnqueueMany(ctx, jobs(from, min(5000, n-from), pad, marks...)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// oneGroup is how many jobs a group has if there is no other one.
+const oneGroup = math.MaxInt
 
 // workers is how many handlers run at a time.
 const workers = 16

@@ -51,8 +51,11 @@ func openErrand(ctx context.Context, s setup) (system, error) {
 
 func (e *errandQueue) args(j *newJob) (errand.Args, *errand.JobOptions) {
 	var o *errand.JobOptions
-	if !j.Due.IsZero() || j.Priority != 0 || j.Queue != "" || j.Group != "" {
+	if !j.Due.IsZero() || j.Priority != 0 || j.Queue != "" || j.Group != "" || j.Unique != "" {
 		o = &errand.JobOptions{DueAt: j.Due, Priority: j.Priority, Queue: j.Queue, Group: j.Group}
+		if j.Unique != "" {
+			o.Unique = &errand.Unique{Key: j.Unique}
+		}
 	}
 	switch {
 	case j.Other:
@@ -106,6 +109,10 @@ func (e *errandQueue) Work(ctx context.Context, n int, handle func(context.Conte
 
 func (e *errandQueue) Hold(ctx context.Context, kind int) error {
 	return e.q.Hold(ctx, errand.Lane{Kind: kinds[kind-1].args(payload{}).Kind()}, nil)
+}
+
+func (e *errandQueue) KeepNewest(ctx context.Context, n int) error {
+	return e.q.Configure(ctx, errand.Lane{Queue: "default"}, errand.Settings{MaxJobs: &n, WhenFull: new(errand.EvictOldest)})
 }
 
 func (e *errandQueue) Redrive(ctx context.Context) (int, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -22,6 +23,7 @@ type newJob struct {
 	Kind     int    // 0 is the usual one; only errand has others, 1 to 50
 	Other    bool   // of a kind that nobody handles
 	Group    string // only errand has groups
+	Unique   string // its unique key; only errand has them
 }
 
 // job is one attempt, as the handler of a workload sees it.
@@ -50,13 +52,34 @@ func padFor(size int) string {
 	return strings.Repeat("x", size-len(`{"n":1234567,"at":1234567890123456789,"pad":""}`))
 }
 
-// jobs makes n jobs, the first with number from.
-func jobs(from, n int, pad string) []newJob {
+// jobs makes n jobs with these marks, the first with number from.
+func jobs(from, n int, pad string, marks ...mark) []newJob {
 	all := make([]newJob, n)
 	for i := range all {
 		all[i] = newJob{payload: payload{N: from + i, Pad: pad}}
+		for _, mark := range marks {
+			mark(&all[i])
+		}
 	}
 	return all
+}
+
+// mark gives a job what plain ones do not have.
+type mark func(j *newJob)
+
+// withKey gives each job a unique key of its own.
+func withKey(j *newJob) { j.Unique = fmt.Sprint("order ", j.N) }
+
+// inGroups spreads jobs over so many groups in turn.
+func inGroups(n int) mark {
+	return func(j *newJob) { j.Group = fmt.Sprint("device ", j.N%n) }
+}
+
+// inLanes spreads jobs over these queues and all kinds in turn.
+func inLanes(queues []string) mark {
+	return func(j *newJob) {
+		j.Queue, j.Kind = queues[j.N%len(queues)], 1+j.N/len(queues)%len(kinds)
+	}
 }
 
 // encoded returns a payload as JSON. A payload cannot fail to encode.

@@ -107,7 +107,7 @@ func lists() string {
 	}
 	b.WriteString("\nWorkloads:\n")
 	for _, w := range workloads {
-		fmt.Fprintf(&b, "  %-14s %s\n", w.name, w.about)
+		fmt.Fprintf(&b, "  %-20s %s\n", w.name, w.about)
 	}
 	return b.String()
 }

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -30,5 +32,28 @@ func TestServers_loseNothing(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestServers_measureWorkloadsOfErrandAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server for each workload")
+	}
+	pgtest.Need(t)
+	const names = "enqueue-64-keys,drain-keys,drain-groups"
+	want, err := chosen(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-json", "-rounds", "1", "-scale", "0.002", "-dir", t.TempDir(), "-systems", "postgres", "-workloads", names}, &out, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	dec := json.NewDecoder(&out)
+	for _, w := range want {
+		var s sample
+		if err := dec.Decode(&s); err != nil || s.Workload != w.name || s.Figures[figRate] <= 0 {
+			t.Errorf("got %+v, %v: want the figures of %s", s, err, w.name)
+		}
 	}
 }

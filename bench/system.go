@@ -54,6 +54,12 @@ type holder interface {
 	Hold(ctx context.Context, kind int) error
 }
 
+// evicter is a system that can evict jobs from a queue that is full.
+type evicter interface {
+	// KeepNewest has each new job evict the oldest one while n jobs wait.
+	KeepNewest(ctx context.Context, n int) error
+}
+
 // mixer is a bare loop that has its own way of doing the mixed workload.
 type mixer interface {
 	// Mixed adds n jobs, never more than producers in one commit, and does

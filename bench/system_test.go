@@ -301,3 +301,66 @@ func TestDrainAll_noticesLoss(t *testing.T) {
 		t.Error("two jobs were to be done and three were there: want an error")
 	}
 }
+
+func TestErrand_marks(t *testing.T) {
+	const n = 9
+	for _, c := range []struct {
+		name           string
+		mark           mark
+		ready, blocked int64 // once all jobs were enqueued twice
+	}{
+		{"none", func(*newJob) {}, 2 * n, 0},
+		{"a key each", withKey, n, 0},
+		{"three groups", inGroups(3), 3, 2*n - 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			q := openIn(t, systems[0], setup{}).(*errandQueue)
+			for range 2 {
+				if err := fill(t.Context(), q, n, smallPad, c.mark); err != nil {
+					t.Fatal(err)
+				}
+			}
+			counts, err := q.q.Counts(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[errand.State]int64{}
+			for _, k := range counts {
+				got[k.State] += k.N
+			}
+			if got[errand.Ready] != c.ready || got[errand.Blocked] != c.blocked {
+				t.Errorf("states %v: want %d ready and %d blocked", got, c.ready, c.blocked)
+			}
+		})
+	}
+}
+
+// lenient is a queue that evicts too few jobs.
+type lenient struct {
+	*errandQueue
+	more int
+}
+
+func (q *lenient) KeepNewest(ctx context.Context, n int) error {
+	return q.errandQueue.KeepNewest(ctx, n+q.more)
+}
+
+func TestEnqueue_noticesThatTooFewAreEvicted(t *testing.T) {
+	w := enqueue{callers: 4, batch: 1, n: 40, full: 100}
+	for more := range 2 {
+		e := entry{name: "lenient", open: func(ctx context.Context, s setup) (system, error) {
+			q, err := openErrand(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			return &lenient{q.(*errandQueue), more}, nil
+		}}
+		tr := &trial{spec: spec{Scale: 1, Dir: t.TempDir()}, entry: e, sample: sample{Figures: map[string]float64{}}}
+		if err := w.run(t.Context(), tr); (err != nil) != (more > 0) {
+			t.Errorf("%d jobs too many may be there: got error %v", more, err)
+		}
+		if err := tr.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -58,6 +58,9 @@ func finishers(e entry) bool {
 
 func own(e entry) bool { return e.name == "errand" }
 
+// ownAndServer is errand on both of its stores.
+func ownAndServer(e entry) bool { return own(e) || e.name == "postgres" }
+
 // acrossProcesses are those whose workers notice what another process has
 // enqueued: backlite's do not.
 func acrossProcesses(e entry) bool { return e.name == "errand" || e.name == "river" }
@@ -91,6 +94,10 @@ var base = []workload{
 		about: "one caller, each job one commit"},
 	{name: "enqueue-64", fits: enqueuers, servers: true, run: enqueue{callers: 64, batch: 1, bareBatch: 64, n: 12_800}.run,
 		about: "64 callers, each waits until its job is durable"},
+	{name: "enqueue-64-keys", fits: ownAndServer, servers: true, run: enqueue{callers: 64, batch: 1, n: 12_800, marks: []mark{withKey}}.run,
+		about: "enqueue-64, each job with a unique key of its own"},
+	{name: "enqueue-64-evict", fits: own, run: enqueue{callers: 64, batch: 1, n: 12_800, full: 20_000}.run,
+		about: "enqueue-64 into a queue of 20,000 jobs that is full: each job evicts the oldest"},
 	{name: "enqueue-batch", fits: enqueuers, servers: true, run: enqueue{callers: 1, batch: 1000, n: 40_000}.run,
 		about: "1,000 jobs a call"},
 	{name: "enqueue-tx", fits: txEnqueuers, run: enqueueTx{n: 5_000}.run,
@@ -101,6 +108,14 @@ var base = []workload{
 		about: "200,000 no-op jobs, 16 workers, deleted when done"},
 	{name: "lanes:1000", fits: own, run: drain{n: 20_000, queues: 20}.run, oneCore: true,
 		about: "drain:20k from 20 queues with 50 kinds each"},
+	{name: "drain-keys", fits: ownAndServer, servers: true, run: drain{n: 20_000, keys: true}.run,
+		about: "drain:20k, each job with a unique key of its own"},
+	{name: "drain-groups:1000", fits: ownAndServer, servers: true, run: drain{n: 20_000, perGroup: 20}.run,
+		about: "drain:20k from 1,000 groups of 20 jobs, of each of which one runs at a time"},
+	{name: "drain-groups:20k", fits: ownAndServer, servers: true, run: drain{n: 20_000, perGroup: 1}.run,
+		about: "drain:20k from 20,000 groups of one job"},
+	{name: "drain-groups:1", fits: ownAndServer, servers: true, run: drain{n: 2_000, perGroup: oneGroup}.run,
+		about: "2,000 no-op jobs of one group, which run one after the other"},
 	{name: "batch:single", fits: own, run: batch{n: 20_000, perCall: 1, request: time.Millisecond}.run,
 		about: "20,000 jobs, 16 workers, a request of 1 ms for each"},
 	{name: "batch:500", fits: own, run: batch{n: 20_000, perCall: 500, request: time.Millisecond}.run,
