@@ -170,6 +170,15 @@ func (r *costRig) fill(n int, job func(i int) storage.NewJob) {
 
 func plain(int) storage.NewJob { return costJob("q") }
 
+// inGroups returns jobs of so many groups in turn.
+func inGroups(n int) func(i int) storage.NewJob {
+	return func(i int) storage.NewJob {
+		j := costJob("q")
+		j.Group = "group " + strconv.Itoa(i%n)
+		return j
+	}
+}
+
 // work returns lots in which so many jobs are leased and those of the lot before are ended, as a
 // worker does.
 func (r *costRig) work(n int, keep time.Duration, end func(f *storage.Finish, l *storage.Leased), queues ...string) func() {
@@ -225,8 +234,8 @@ func (r *costRig) together(busy func(), calls ...func()) func() {
 		synctest.Wait() // in its transaction
 		for _, c := range others {
 			c.begin <- struct{}{}
+			synctest.Wait() // in the queue, in the same order each time
 		}
-		synctest.Wait() // in the queue
 		close(release)
 		<-first.end
 		for _, c := range others {
@@ -235,8 +244,10 @@ func (r *costRig) together(busy func(), calls ...func()) func() {
 	}
 }
 
-func (r *costRig) enqueue() {
-	_, err := r.q.Enqueue(r.Context(), costNote{"fifty bytes or so of args for a handler"}, nil)
+func (r *costRig) enqueue() { r.enqueueWith(nil) }
+
+func (r *costRig) enqueueWith(o *errand.JobOptions) {
+	_, err := r.q.Enqueue(r.Context(), costNote{"fifty bytes or so of args for a handler"}, o)
 	r.must(err)
 }
 
@@ -273,6 +284,20 @@ var workloads = []workload{
 		}
 	}},
 	{name: "enqueue-64", jobs: 65, commits: 2, begin: func(r *costRig) func() {
+		return r.together(r.enqueue, slices.Repeat([]func(){r.enqueue}, 64)...)
+	}},
+	{name: "enqueue-64-keys", jobs: 65, commits: 2, begin: func(r *costRig) func() {
+		n := 0
+		add := func() {
+			n++
+			r.enqueueWith(&errand.JobOptions{Unique: &errand.Unique{Key: strconv.Itoa(n)}})
+		}
+		return r.together(add, slices.Repeat([]func(){add}, 64)...)
+	}},
+	// Each job evicts the oldest one.
+	{name: "enqueue-64-evict", jobs: 65, commits: 2, begin: func(r *costRig) func() {
+		r.fill(stock, func(int) storage.NewJob { return costJob("default") })
+		r.must(r.q.Configure(r.Context(), errand.Lane{Queue: "default"}, errand.Settings{MaxJobs: new(stock), WhenFull: new(errand.EvictOldest)}))
 		return r.together(r.enqueue, slices.Repeat([]func(){r.enqueue}, 64)...)
 	}},
 	{name: "enqueue-batch", jobs: 2 * lot, commits: 2, begin: func(r *costRig) func() {
@@ -314,14 +339,33 @@ var workloads = []workload{
 		}
 		return r.together(add, append(slices.Repeat([]func(){add}, 32), r.work(33, 0, nil, "q"))...)
 	}},
-	// One job of a group runs at a time.
-	{name: "groups", jobs: 2 * 64, commits: 2, begin: func(r *costRig) func() {
-		r.fill(stock/4, func(i int) storage.NewJob {
+	{name: "drain-keys", jobs: lot, commits: 1, begin: func(r *costRig) func() {
+		r.fill(stock, func(i int) storage.NewJob {
 			j := costJob("q")
-			j.Group = "group " + strconv.Itoa(i%64)
+			j.Unique = strconv.Itoa(i)
 			return j
 		})
+		return r.work(lot, 0, nil, "q")
+	}},
+	// One job of a group runs at a time.
+	{name: "groups", jobs: 2 * 64, commits: 2, begin: func(r *costRig) func() {
+		r.fill(stock/4, inGroups(64))
 		return twice(r.work(64, 0, nil, "q"))
+	}},
+	// A group of its own for each job.
+	{name: "groups-each", jobs: 2 * lot, commits: 2, begin: func(r *costRig) func() {
+		r.fill(stock, inGroups(stock))
+		return twice(r.work(lot, 0, nil, "q"))
+	}},
+	{name: "groups-1", jobs: 64, commits: 64, begin: func(r *costRig) func() {
+		r.fill(stock/4, inGroups(1))
+		one := r.work(1, 0, nil, "q")
+		return func() {
+			for range 64 {
+				one()
+				synctest.Wait()
+			}
+		}
 	}},
 	{name: "lanes", jobs: 2 * lot, commits: 2, begin: func(r *costRig) func() {
 		var queues []string
