@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -338,6 +339,33 @@ func (d *device) log() *logged {
 	l := &logged{}
 	d.options.Logger = slog.New(slog.NewTextHandler(l, nil))
 	return l
+}
+
+// A job that the server has taken has got through, also if the answer was lost: of many in a row none is kept back.
+func TestForward_answersLost(t *testing.T) {
+	f := newFake(t)
+	f.around = func(h wire.Head, w http.ResponseWriter, answer func(http.ResponseWriter)) {
+		if h.Kind == ratchet.Send {
+			answer(httptest.NewRecorder())
+			panic(http.ErrAbortHandler)
+		}
+		answer(w)
+	}
+	d := newDevice(t, f)
+	d.options.Streams = 1
+	d.run(t)
+	for i := range alikeAlone + 1 {
+		id := d.put(t, errand.JobOptions{})
+		var j errand.JobInfo
+		until(t, "the job is done, or kept back", func() bool {
+			j = d.info(t, id)
+			return j.State == errand.Done || j.State == errand.Scheduled
+		})
+		if j.State != errand.Done {
+			t.Fatalf("job %d is %s until %v, want it done", i, j.State, j.DueAt)
+		}
+	}
+	f.wantOnce(t, alikeAlone+1)
 }
 
 // A job that does not get through alone, whoever is to blame, waits with its group. It is named, and

@@ -336,7 +336,7 @@ func (s *stream) receive(ctx context.Context, a wire.Answer) error {
 	}
 	s.owner = owner.Settled(x)
 	if s.open = len(a.Answer.S.Verdicts) > 0; len(x.Verdicts) > 0 {
-		s.gives = time.Time{}
+		s.misses = misses{} // also of a send of which only the answer was lost
 	}
 	s.putBack(s.sent) // what is not in S was not taken
 	s.sent = nil
