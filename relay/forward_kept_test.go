@@ -13,6 +13,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/logs"
 	"github.com/errandq/errand/relay/internal/ratchet"
 	"github.com/errandq/errand/relay/internal/wire"
 	"github.com/errandq/errand/storage"
@@ -167,9 +168,9 @@ func TestForward_cancelled(t *testing.T) {
 	until(t, "all have ended", func() bool { return d.count(t, errand.Done) == 9 && d.count(t, errand.Cancelled) == 1 })
 	d.wait(t, id, errand.Cancelled)
 	f.wantOnce(t, 10)
-	if !log.has("a job was cancelled here, and is on the server", "job="+id.String()) {
-		t.Errorf("the job is not named in the log:\n%s", &log.b)
-	}
+	until(t, "the job is named in the log", func() bool {
+		return log.has("a job was cancelled here, and is on the server", "job="+id.String())
+	})
 }
 
 // What is kept of jobs that have ended is deleted, and nothing else.
@@ -222,7 +223,10 @@ func TestForward_sweep(t *testing.T) {
 	if len(left) != 2 || len(of.kept) != 2 {
 		t.Errorf("%d are kept, and %d known: want 2", len(left), len(of.kept))
 	}
-	if !log.has("a job has ended here as cancelled, and is on the server", "job="+cancelled.String()) || log.has("job="+refused.String()) {
+	until(t, "the job is named in the log", func() bool {
+		return log.has("a job has ended here as cancelled, and is on the server", "job="+cancelled.String())
+	})
+	if logs.Wait(of.log); log.has("job=" + refused.String()) {
 		t.Errorf("the log is\n%s", &log.b)
 	}
 }
