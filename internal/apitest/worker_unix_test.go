@@ -296,7 +296,8 @@ func holder(t *testing.T, q *errand.Queue, lease time.Duration) <-chan started {
 func openShared(t *testing.T) (*errand.Queue, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "jobs.db")
-	q, err := errand.Open(t.Context(), path, nil)
+	// The timeout is so long that a loaded machine fails no call.
+	q, err := errand.Open(t.Context(), path, &errand.Options{SQLite: errand.SQLiteOptions{BusyTimeout: time.Minute}})
 	if err != nil {
 		t.Fatal(err)
 	}
