@@ -55,19 +55,20 @@ func (g *away) is() (open bool, reason string) {
 }
 
 // opensWithin waits until the gate is open, and reports whether it is. It waits no longer than d or until stops
-// has something, and not at all if the server will be asked after d.
+// has something, and not at all if the server will be asked after d, or has no room: it may have none for long, and
+// people see why a queue stands still if no job is in hand.
 func (g *away) opensWithin(d time.Duration, stops <-chan struct{}) bool {
 	over := time.NewTimer(d)
 	defer over.Stop()
 	for end := time.Now().Add(d); ; {
-		open, _, changed := g.State()
+		open, reason, changed := g.State()
 		g.mu.Lock()
 		until := g.until
 		g.mu.Unlock()
 		switch {
 		case open:
 			return true
-		case until.After(end):
+		case until.After(end), reason == noRoom:
 			return false
 		}
 		select {

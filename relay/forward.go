@@ -288,19 +288,9 @@ func (f *forwarder) workedToo(ctx context.Context) error {
 
 // keep sets how long done jobs are kept, unless somebody has said.
 func (f *forwarder) keep(ctx context.Context) error {
-	all, err := f.queue.Settings(ctx)
-	if err != nil {
+	lane, s, err := f.settings(ctx)
+	if err != nil || s.Retention != nil {
 		return err
-	}
-	lane := errand.Lane{Queue: f.options.Queue}
-	var s errand.Settings
-	for _, l := range all {
-		if l.Lane == lane {
-			s = l.Settings
-		}
-	}
-	if s.Retention != nil {
-		return nil
 	}
 	keep := f.options.Keep
 	if keep == 0 {
@@ -312,12 +302,20 @@ func (f *forwarder) keep(ctx context.Context) error {
 
 // passesDead reports whether a dead job of a group lets those behind it pass. If that cannot be read, it does not.
 func (f *forwarder) passesDead(ctx context.Context) bool {
+	_, s, err := f.settings(ctx)
+	return err == nil && s.DeadHead != nil && *s.DeadHead == errand.PassDead
+}
+
+// settings returns what is set for the queue.
+func (f *forwarder) settings(ctx context.Context) (lane errand.Lane, s errand.Settings, err error) {
+	lane = errand.Lane{Queue: f.options.Queue}
 	all, err := f.queue.Settings(ctx)
-	if err != nil {
-		return false
+	for _, l := range all {
+		if l.Lane == lane {
+			s = l.Settings
+		}
 	}
-	i := slices.IndexFunc(all, func(l errand.LaneSettings) bool { return l.Lane == errand.Lane{Queue: f.options.Queue} })
-	return i >= 0 && all[i].DeadHead != nil && *all[i].DeadHead == errand.PassDead
+	return lane, s, err
 }
 
 // call is one call of the handler.

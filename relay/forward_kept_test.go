@@ -143,7 +143,7 @@ func TestForward_refusedAndKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.start(t, w)
-	if j := d.wait(t, id, errand.Dead); j.Error != errRefused("not here").Error() || j.Reason != errand.ReasonPermanent {
+	if j := d.wait(t, id, errand.Dead); j.Error != errRefused("not here", false).Error() || j.Reason != errand.ReasonPermanent {
 		t.Errorf("dead: %s, %q", j.Reason, j.Error)
 	}
 	f.wantOnce(t, 0)

@@ -112,7 +112,7 @@ func TestStream_late(t *testing.T) {
 		s.waiting = append(s.waiting, &parcel{Job: &errand.Job[errand.RawArgs]{ID: errand.ID{byte(i + 1)}, Group: "g"}, call: c})
 	}
 	x := ratchet.Settlement{Verdicts: []ratchet.Verdict{{Job: ratchet.ID{1}, Outcome: ratchet.Enqueued}}}
-	s.settled(&settlement{Settlement: x, kept: map[errand.ID]keptVerdict{{1}: {keptDoc: keptDoc{Outcome: ratchet.Enqueued}}}}, map[ratchet.ID]*parcel{}, false)
+	s.settled(&settlement{Settlement: x, kept: map[errand.ID]keptVerdict{{1}: {keptDoc: keptDoc{Outcome: ratchet.Enqueued}}}}, map[ratchet.ID]*parcel{})
 	if len(s.waiting) != 2 || c.left != 2 {
 		t.Errorf("%d jobs wait, want 2", len(s.waiting))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -469,6 +470,51 @@ func TestForward_patience(t *testing.T) {
 	until(t, "the jobs went back", func() bool { return d.count(t, errand.Ready) == 200 })
 	stop()
 	d.wantUnspent(t)
+}
+
+// Jobs that are cancelled while they are in hand behind a closed gate are not sent.
+func TestForward_patienceCancelled(t *testing.T) {
+	f := newFake(t)
+	asked, opens := make(chan struct{}, 100), make(chan struct{})
+	var requests atomic.Int64
+	f.around = func(h wire.Head, w http.ResponseWriter, answer func(http.ResponseWriter)) {
+		if requests.Add(1) <= 2 { // both asks
+			answer(w)
+			return
+		}
+		select {
+		case <-opens:
+			answer(w)
+		default:
+			w.WriteHeader(http.StatusBadGateway)
+			asked <- struct{}{}
+		}
+	}
+	d := newDevice(t, f)
+	d.options.Streams, d.options.patience = 1, time.Hour
+	d.add(t, 19, none)
+	id := d.put(t, errand.JobOptions{})
+	d.run(t)
+	for range 5 { // a send, asks, and some behind the closed gate
+		<-asked
+	}
+	must(d.Cancel(t.Context(), id))
+	close(opens)
+	d.wait(t, id, errand.Cancelled)
+	until(t, "the others are done", func() bool { return d.count(t, errand.Done) == 19 })
+	f.wantOnce(t, 19)
+}
+
+// While a server has no room, no stream keeps jobs in hand, so that people see why the queue stands still.
+func TestAway_noRoom(t *testing.T) {
+	g := newAway(time.Minute, func(context.Context) error { return errors.New("no") })
+	_ = g.shut("no route", time.Millisecond)
+	answer := make(chan bool)
+	go func() { answer <- g.opensWithin(time.Hour, nil) }()
+	_ = g.shut(noRoom, fullWait)
+	if <-answer || g.opensWithin(time.Hour, nil) {
+		t.Error("it has opened")
+	}
 }
 
 // A server that answers asks, and takes no send, does not keep jobs in hand for ever.

@@ -69,12 +69,6 @@ type outRow struct {
 	at       time.Time // when it was written
 }
 
-// keptVerdict is a verdict that waits for its job.
-type keptVerdict struct {
-	keptDoc
-	revision int64
-}
-
 // outRows reads and writes the rows of a device.
 type outRows struct{ door.Topics[errand.NewJob] }
 
@@ -158,22 +152,6 @@ func (r outRows) owns(ctx context.Context, queue string, index int, row outRow) 
 
 const pageOfEntries = 1000
 
-// kept returns all verdicts that wait for their jobs.
-func (r outRows) kept(ctx context.Context) (map[errand.ID]keptVerdict, error) {
-	all := map[errand.ID]keptVerdict{}
-	err := r.each(ctx, keptClass, func(e storage.Entry) error {
-		id, err := errand.ParseID(e.Name)
-		var v keptVerdict
-		if err = errors.Join(err, json.Unmarshal(e.Doc, &v.keptDoc)); err != nil {
-			return fmt.Errorf("%w: kept verdict %q: %w", errand.ErrCorrupt, e.Name, err)
-		}
-		v.revision = e.Revision
-		all[id] = v
-		return nil
-	})
-	return all, err
-}
-
 // each calls fn for all entries of a class.
 func (r outRows) each(ctx context.Context, class string, fn func(storage.Entry) error) error {
 	after := ""
@@ -203,6 +181,7 @@ type settlement struct {
 	kept      map[errand.ID]keptVerdict
 	done      []storage.ID
 	refused   map[*parcel]string
+	pass      bool // a refused job does not keep back those behind it, which stay in hand
 	cancelled []*parcel
 	lacks     bool // jobs are missing on the server
 }
@@ -248,8 +227,8 @@ func (s *stream) settle(ctx context.Context, x ratchet.Settlement) error {
 		}
 		break
 	}
-	pass := len(c.refused) > 0 && s.of.passesDead(ctx)
-	s.settled(&c, hand, pass)
+	c.pass = len(c.refused) > 0 && s.of.passesDead(ctx)
+	s.settled(&c, hand)
 	return nil
 }
 
@@ -347,9 +326,8 @@ func (s *stream) commit(ctx context.Context, tx *sql.Tx, c *settlement, hand map
 	return ends[0].Complete(ctx, ends[1:]...)
 }
 
-// settled ends the way of the jobs whose verdicts were committed. If pass, a refused job does not keep back those
-// behind it, which stay in hand.
-func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel, pass bool) {
+// settled ends the way of the jobs whose verdicts were committed.
+func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel) {
 	f := s.of
 	s.row = c.row
 	f.mu.Lock()
@@ -362,7 +340,7 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel, pass bool) 
 	}
 	passed := map[string]bool{} // groups
 	for p := range c.refused {
-		passed[p.Group] = pass && p.Group != ""
+		passed[p.Group] = c.pass && p.Group != ""
 	}
 	over, judged, failed := map[*parcel]bool{}, map[errand.ID]bool{}, []*parcel(nil)
 	for _, v := range c.Verdicts {
@@ -379,16 +357,14 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel, pass bool) 
 			continue
 		}
 		reason, refused := c.refused[p]
-		switch {
-		case refused && pass:
-			p.end(door.Passed(errRefused(reason)))
-			continue
-		case refused:
-			p.end(errRefused(reason))
-		default:
+		if refused {
+			p.end(errRefused(reason, c.pass))
+		} else {
 			p.end(door.ErrUntouched)
 		}
-		failed = append(failed, p)
+		if !refused || !c.pass {
+			failed = append(failed, p)
+		}
 	}
 	gone := func(p *parcel) bool {
 		if judged[p.ID] && !over[p] { // of a lease that the job has lost
@@ -406,8 +382,13 @@ func (s *stream) settled(c *settlement, hand map[ratchet.ID]*parcel, pass bool) 
 	}
 }
 
-func errRefused(reason string) error {
-	return errand.Permanent(errors.New("errand: relay: the server has refused the job: " + reason))
+// errRefused returns the error of a job that the server has refused. If pass, those behind the job do not wait for it.
+func errRefused(reason string, pass bool) error {
+	err := errand.Permanent(errors.New("errand: relay: the server has refused the job: " + reason))
+	if pass {
+		return door.Passed(err)
+	}
+	return err
 }
 
 // missingEntry returns the row of jobs that a server lacks, unless there is one, or it lacks none.
@@ -428,94 +409,6 @@ func missingEntry(ctx context.Context, topics door.Topics[errand.NewJob], d miss
 		return nil, err
 	}
 	return []storage.Entry{e}, nil
-}
-
-// applyKept ends a job on whose verdict there was no lease, and reports whether the job is to be sent.
-func (s *stream) applyKept(ctx context.Context, p *parcel) (sends bool, err error) {
-	f := s.of
-	f.keeping.RLock()
-	defer f.keeping.RUnlock()
-	f.mu.Lock()
-	v, ok := f.kept[p.ID]
-	f.mu.Unlock()
-	if !ok {
-		return true, nil
-	}
-	ctx = context.WithoutCancel(ctx)
-	drop := storage.Entry{Class: keptClass, Name: p.ID.String(), Revision: v.revision, Delete: true}
-	if v.Outcome == ratchet.Refused {
-		info, err := f.queue.Job(ctx, p.ID)
-		if err != nil && !errors.Is(err, errand.ErrNotFound) {
-			return false, err
-		}
-		if !buried(info, v.keptDoc) {
-			if err := f.noteRefusal(ctx, p, v); err != nil {
-				return false, err
-			}
-			if f.passesDead(ctx) {
-				p.end(door.Passed(errRefused(v.Reason)))
-			} else {
-				s.fail(p, errRefused(v.Reason))
-			}
-			return false, nil
-		}
-		// It was dead since, and redriven.
-		_, err = f.rows.PutEntries(ctx, []storage.Entry{drop})
-		if err == nil || errors.Is(err, errand.ErrStale) {
-			f.forgetKept(p.ID)
-			return true, nil
-		}
-		return false, err
-	}
-	err = f.queue.Tx(ctx, func(tx *sql.Tx) error {
-		topics, err := door.TopicsTx[errand.NewJob](f.queue, tx)
-		if err != nil {
-			return err
-		}
-		if _, err := topics.PutEntries(ctx, []storage.Entry{drop}); err != nil {
-			return err
-		}
-		return p.CompleteTx(ctx, tx)
-	})
-	switch {
-	case errors.Is(err, errand.ErrLeaseLost), errors.Is(err, errand.ErrCancelled), errors.Is(err, errand.ErrFinished):
-		s.fail(p, door.ErrUntouched) // the verdict stays
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	f.forgetKept(p.ID)
-	p.end(nil)
-	return false, nil
-}
-
-// noteRefusal writes in which attempt a job dies of a kept refusal.
-func (f *forwarder) noteRefusal(ctx context.Context, p *parcel, v keptVerdict) (err error) {
-	if v.Attempt > 0 {
-		return nil
-	}
-	v.Attempt = p.Attempt
-	v.revision, err = f.rows.PutEntries(ctx, []storage.Entry{{Class: keptClass, Name: p.ID.String(), Revision: v.revision, Doc: docOf(v.keptDoc)}})
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.kept[p.ID] = v
-	return nil
-}
-
-func (f *forwarder) forgetKept(id errand.ID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.kept, id)
-}
-
-// buried reports whether a job has died of a refusal already.
-func buried(info errand.JobInfo, v keptDoc) bool {
-	return slices.ContainsFunc(info.History, func(h errand.Failure) bool {
-		return h.Attempt >= v.Attempt && v.Attempt > 0 && strings.HasSuffix(h.Error, v.Reason)
-	})
 }
 
 // sweepSometimes sweeps once a minute at most.

@@ -65,14 +65,18 @@ type stream struct {
 	why  string // it was held last; empty: it was not, or that is not known
 	open bool   // the server has verdicts on jobs in S
 	idle *time.Timer
+	// waited: jobs in hand have waited behind a closed gate, and may have been cancelled meanwhile.
+	waited bool
 }
 
 // misses is what a stream knows of requests that were in vain.
 type misses struct {
-	lost     int       // asks without an answer in a row
-	failed   string    // how the last sends have failed
-	failures int       // how often in a row
-	gives    time.Time // it gives back the jobs in hand then if the gate is closed; zero: it was not, since some were taken
+	lost     int    // asks without an answer in a row
+	failed   string // how the last sends have failed
+	failures int    // how often in a row
+	// giveBackAt is when the jobs in hand go back if the gate is closed. If zero, it has not been closed since the
+	// server has taken any.
+	giveBackAt time.Time
 }
 
 // add has parcels wait for the stream.
@@ -100,7 +104,7 @@ func (s *stream) run() {
 			s.work <- struct{}{}
 			time.Sleep(hears) // else the jobs would come again at once
 			s.turnBack()
-			s.gives = time.Time{}
+			s.giveBackAt = time.Time{}
 		}
 		if s.open {
 			s.idle = time.AfterFunc(settleAfter, s.settleIdle)
@@ -122,12 +126,13 @@ func (s *stream) release() { <-s.work }
 // waits releases the stream, whose drain could not go on because of err, and reports whether it can after a short
 // wait.
 func (s *stream) waits(err error) bool {
-	if s.gives.IsZero() {
-		s.gives = time.Now().Add(cmp.Or(s.of.options.patience, patience))
+	if s.giveBackAt.IsZero() {
+		s.giveBackAt = time.Now().Add(cmp.Or(s.of.options.patience, patience))
 	}
-	owned, left := s.row.revision != 0, time.Until(s.gives)
+	s.waited = true
+	owned, left := s.row.revision != 0, time.Until(s.giveBackAt)
 	s.release()
-	return owned && !errors.Is(err, context.Canceled) && !errors.Is(err, errFull) && s.of.away.opensWithin(left, s.hurries)
+	return owned && !errors.Is(err, context.Canceled) && s.of.away.opensWithin(left, s.hurries)
 }
 
 // drain makes requests until nothing waits, or one has closed the gate.
@@ -262,6 +267,9 @@ func (s *stream) take(ctx context.Context) error {
 	s.mu.Lock()
 	s.waiting = onlyLast(s.waiting)
 	s.mu.Unlock()
+	if err := s.dropCancelled(ctx); err != nil {
+		return err
+	}
 	now := s.of.queue.Clock().Now
 	for left := s.room; len(s.sent) < s.most; {
 		p := s.next(left)
@@ -283,6 +291,40 @@ func (s *stream) take(ctx context.Context) error {
 		}
 		s.sent, left = append(s.sent, p), left-p.bytes
 	}
+	return nil
+}
+
+// dropCancelled gives back the jobs that were cancelled while they waited behind a closed gate.
+func (s *stream) dropCancelled(ctx context.Context) error {
+	if !s.waited {
+		return nil
+	}
+	s.mu.Lock()
+	waiting := slices.Clone(s.waiting)
+	s.mu.Unlock()
+	cancelled := map[errand.ID]bool{}
+	for part := range slices.Chunk(waiting, wire.MaxJobs) {
+		jobs := make([]*errand.Job[errand.RawArgs], len(part))
+		for i, p := range part {
+			jobs[i] = p.Job
+		}
+		infos, err := s.of.infos(ctx, jobs)
+		if err != nil {
+			return err
+		}
+		for id, info := range infos {
+			cancelled[id] = info.Cancelling
+		}
+	}
+	s.waited = false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, func(p *parcel) bool {
+		if cancelled[p.ID] {
+			p.end(door.ErrUntouched)
+		}
+		return cancelled[p.ID]
+	})
 	return nil
 }
 
@@ -374,14 +416,14 @@ func (s *stream) full(a wire.Answer, took time.Duration) error {
 	if countOf(a, ratchet.Later) == 0 {
 		return nil
 	}
-	_ = s.of.away.shut("the server has no room for more jobs", max(time.Duration(a.RetryAfter)*time.Second, fullWait))
-	return errFull
+	return s.of.away.shut(noRoom, max(time.Duration(a.RetryAfter)*time.Second, fullWait))
 }
 
-const fullWait = 5 * time.Second
-
-// errFull is of a server that has no room. It may have none for long, and so that can be seen, no job is in hand.
-var errFull = errors.New("errand: relay: the server has no room")
+// While a server has noRoom it is asked after fullWait.
+const (
+	noRoom   = "the server has no room for more jobs"
+	fullWait = 5 * time.Second
+)
 
 // countOf returns how many jobs of a send had an outcome.
 func countOf(a wire.Answer, o ratchet.Outcome) (n int) {

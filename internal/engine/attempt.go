@@ -138,7 +138,7 @@ func (a *attempt) run(r *runners) {
 		a.cancel(nil)
 		return
 	}
-	if a.company || r.excused.Load() { // the loop may have excused handlers before the note
+	if a.company || r.excused() { // the loop may have excused handlers before the note
 		a.noteErr = store.Stopping(a.job.Lease)
 	}
 	a.begin(now)

@@ -312,7 +312,7 @@ func (b *batch) run(r *runners) {
 			behind = b.ordered
 			continue
 		}
-		if r.excused.Load() {
+		if r.excused() {
 			a.noteErr = cfg.marker.Stopping(a.job.Lease)
 		}
 		a.begin(now)

@@ -142,7 +142,7 @@ func (r *runners) stopping() bool {
 	case <-r.stop:
 		return true
 	default:
-		return r.excused.Load()
+		return r.excused()
 	}
 }
 

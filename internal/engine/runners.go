@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"math"
-	"sync/atomic"
 	"time"
 )
 
@@ -29,10 +28,19 @@ type runners struct {
 
 	// A stop begins with the end of either, or when the loop says so.
 	told, stop <-chan struct{}
-	// excused is true once a shutdown has begun: no death of the process is then a crash of a job.
-	excused atomic.Bool
-	ending  chan struct{} // closed once a shutdown has begun
-	holds   holdChanges
+	// ending is closed once a shutdown has begun, see excused.
+	ending chan struct{}
+	holds  holdChanges
+}
+
+// excused reports whether a shutdown has begun: no death of the process is then a crash of a job.
+func (r *runners) excused() bool {
+	select {
+	case <-r.ending:
+		return true
+	default:
+		return false
+	}
 }
 
 // newRunners returns n runners, and those beside them for which most leaves room.

@@ -78,8 +78,7 @@ func (l *loop) beginStop() {
 // is that a job that crashes the process from now on is not counted as crashed
 // this time.
 func (l *loop) excuse() {
-	l.runners.excused.Store(true) // first, for attempts that are just starting
-	close(l.runners.ending)
+	close(l.runners.ending) // first, for attempts that are just starting
 	for _, a := range l.leases.held {
 		if !a.running {
 			continue
