@@ -26,15 +26,18 @@ type briefs struct {
 	n    atomic.Int64
 	last atomic.Int64 // when, in Unix nanoseconds
 	many chan struct{}
-	slow chan struct{} // closed: from now on each takes long
+	wait chan struct{} // closed: from now on each waits for held
+	held chan struct{} // closed once the hold has returned
 }
 
-func newBriefs() *briefs { return &briefs{many: make(chan struct{}), slow: make(chan struct{})} }
+func newBriefs() *briefs {
+	return &briefs{many: make(chan struct{}), wait: make(chan struct{}), held: make(chan struct{})}
+}
 
 const (
 	// manyBriefs is how many starts it takes until the pace of a worker has settled.
 	manyBriefs = 1000
-	// mostBriefs is how many a process starts before they become slow, so that some are left for what
+	// mostBriefs is how many a process starts before they wait in any case, so that some are left for what
 	// follows, however long it takes until then.
 	mostBriefs = 8000
 )
@@ -45,25 +48,24 @@ func (b *briefs) run(ctx context.Context, _ *errand.Job[brief]) error {
 	if n == manyBriefs {
 		close(b.many)
 	}
-	if n > mostBriefs {
-		select {
-		case <-b.slow:
-		case <-ctx.Done():
-			return ctx.Err()
+	select {
+	case <-b.wait:
+	default:
+		if n <= mostBriefs {
+			time.Sleep(20 * time.Microsecond) // the work
+			return nil
 		}
 	}
-	work := 20 * time.Microsecond
 	select {
-	case <-b.slow:
-		work = 100 * time.Millisecond
-	default:
+	case <-b.held:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	time.Sleep(work)
-	return nil
 }
 
 // runBriefs works, and says when it has got going. With the first line of its input
-// briefs become slow. For each line after that it says how many it has started, when it
+// briefs wait, until the second one. For each line after that it says how many it has started, when it
 // started the last one, and for how long the machine has kept it from running at most.
 func runBriefs(ctx context.Context, q *errand.Queue) error {
 	b := newBriefs()
@@ -81,8 +83,10 @@ func runBriefs(ctx context.Context, q *errand.Queue) error {
 		<-b.many
 		fmt.Println("busy")
 		lines := bufio.NewScanner(os.Stdin)
-		if lines.Scan() {
-			close(b.slow)
+		for _, c := range []chan struct{}{b.wait, b.held} {
+			if lines.Scan() {
+				close(c)
+			}
 		}
 		for lines.Scan() {
 			fmt.Println("started", b.n.Load(), b.last.Load(), stall.Load())
@@ -137,7 +141,7 @@ func TestProcesses_Hold(t *testing.T) {
 }
 
 func holdWhileDraining(t *testing.T, hold, release func(*errand.Queue) error) {
-	const jobs, runners = 20_000, 16 // runners: the default; of the jobs 4,000 are left when they become slow
+	const jobs, runners = 20_000, 16 // runners: the default; of the jobs 4,000 are left when they wait
 	q, path := openShared(t)
 	ids := enqueueBriefs(t, q, jobs)
 	o := startOther(t, path, "brief", 0, 0, "")
@@ -149,12 +153,14 @@ func holdWhileDraining(t *testing.T, hold, release func(*errand.Queue) error) {
 	o.wants("busy")
 	<-here.many
 	ahead := countOf(t, q, errand.Running) - 2*runners
-	o.says("be slow") // so that what is leased ahead lasts for longer than the call
-	close(here.slow)
+	o.says("wait") // so that what is leased ahead is not done before the call returns
+	close(here.wait)
 	if err := hold(q); err != nil {
 		t.Fatal(err)
 	}
 	at, before := time.Now(), here.n.Load()
+	close(here.held)
+	o.says("go on")
 	for countOf(t, q, errand.Running) > 0 {
 		<-time.After(10 * time.Millisecond)
 	}
