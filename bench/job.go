@@ -64,10 +64,10 @@ func jobs(from, n int, pad string, marks ...mark) []newJob {
 	return all
 }
 
-// mark gives a job what plain ones do not have.
+// mark sets fields of a job that plain jobs leave empty.
 type mark func(j *newJob)
 
-// withKey gives each job a unique key of its own.
+// withKey sets a unique key that no other job has.
 func withKey(j *newJob) { j.Unique = fmt.Sprint("order ", j.N) }
 
 // inGroups spreads jobs over so many groups in turn.

@@ -36,9 +36,6 @@ func TestServers_loseNothing(t *testing.T) {
 }
 
 func TestServers_measureWorkloadsOfErrandAlone(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a server for each workload")
-	}
 	pgtest.Need(t)
 	const names = "enqueue-64-keys,drain-keys,drain-groups"
 	want, err := chosen(names)
