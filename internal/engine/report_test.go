@@ -181,7 +181,7 @@ func TestReport_ManyLostLeases(t *testing.T) {
 		r.start()
 		r.enqueue("k", 100)
 		r.takeOver(100)
-		pass(lease)
+		pass(lease / 2)
 		if lines := r.logs.with("lease lost"); len(lines) != 6 || !strings.Contains(lines[5], "suppressed=95") {
 			t.Errorf("the log says %q", lines)
 		}
