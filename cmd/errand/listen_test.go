@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand/webhook"
@@ -85,13 +88,37 @@ func TestListen_Harmless(t *testing.T) {
 }
 
 func TestListen_Delay(t *testing.T) {
-	l := listen(t, "", "--delay", "1h", "--for", "200ms")
+	l := listen(t, "", "--delay", "100ms")
 	began := time.Now()
 	if status, _ := post(t, l.url, "{}", nil); status != 200 || time.Since(began) < 100*time.Millisecond {
 		t.Errorf("status %d after %v", status, time.Since(began))
 	}
 	l.next(t)
-	l.ends(t)
+	l.end(t)
+}
+
+// The end of the receiver is that of its delays.
+func TestListen_DelayEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		l := &listener{t: newTool(nil, io.Discard, io.Discard), delay: time.Hour, over: ctx}
+		w, answered := httptest.NewRecorder(), make(chan time.Time, 1)
+		began := time.Now()
+		go func() {
+			l.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}")))
+			answered <- time.Now()
+		}()
+		time.Sleep(time.Minute)
+		end()
+		if took := (<-answered).Sub(began); took != time.Minute || w.Code != http.StatusOK {
+			t.Errorf("status %d after %v", w.Code, took)
+		}
+	})
+}
+
+func TestListen_For(t *testing.T) {
+	listen(t, "", "--for", "1ms").ends(t)
 }
 
 // A subscription in the form of Amazon SNS is shown, and confirmed if that is wished.
