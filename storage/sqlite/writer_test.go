@@ -432,19 +432,21 @@ func TestWriter_LoneCallWithdrawn(t *testing.T) {
 //
 //errand:shows calls that are alone
 func TestWriter_LoneCallInGap(t *testing.T) {
-	s := newDB(t, nil).open()
-	enqueue(t, s, "a", 1)
-	s.Rested()
-	gap, began := s.WritesForLong(), time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	if _, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "a")}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v, want that of its context", err)
-	}
-	enqueue(t, s, "a", 1)
-	if free := time.Since(began); free < gap {
-		t.Errorf("the lock was left for %v, want %v", free, gap)
-	}
+	synctest.Test(t, func(t *testing.T) { // where the calls follow at once: a pause between them would be a gap
+		s := newDB(t, nil).open()
+		enqueue(t, s, "a", 1)
+		s.Rested()
+		gap, began := s.WritesForLong(), time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "a")}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want that of its context", err)
+		}
+		enqueue(t, s, "a", 1)
+		if free := time.Since(began); free != gap {
+			t.Errorf("the lock was left for %v, want %v", free, gap)
+		}
+	})
 }
 
 // A lone call that panics ends the Store, as the caller may recover, and keeps nobody
