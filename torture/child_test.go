@@ -111,7 +111,7 @@ func (c *child) finishSoon(limit time.Duration) {
 // rest of it.
 func (c *child) hears(begin string) string {
 	c.t.Helper()
-	return c.hearsWithin(20*time.Second, begin)
+	return c.hearsWithin(2*time.Minute, begin)
 }
 
 func (c *child) hearsWithin(d time.Duration, begin string) string {

@@ -361,6 +361,7 @@ func TestProcesses_StoppedPastItsLease(t *testing.T) {
 
 //errand:shows [killed] | | a process is killed in its handler; another lives
 func TestProcesses_KilledWithRunningJobs(t *testing.T) {
+	const lease = time.Minute // recovery must not need it to end
 	q, path := openShared(t)
 	live := startOther(t, path, "hold", longLease, 0, "live")
 	kept, err := q.Enqueue(t.Context(), hold{"b"}, &errand.JobOptions{Queue: "live"})
@@ -368,18 +369,18 @@ func TestProcesses_KilledWithRunningJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	live.wants("hold b 1")
-	o := startOther(t, path, "hold", longLease, 0, "default")
+	o := startOther(t, path, "hold", lease, 0, "default")
 	id := mustEnqueue(t, q, hold{"a"})
 	o.wants("hold a 1")
-	runs := holder(t, q, longLease)
+	runs := holder(t, q, lease)
 	<-time.After(500 * time.Millisecond) // how long the job has run: see the second after a crash
 	killed := time.Now()
 	o.signal(syscall.SIGKILL)
 	here := <-runs
 	took := here.at.Sub(killed)
 	t.Logf("running again %v after kill -9", took)
-	if took > time.Second {
-		t.Errorf("running again %v after kill -9: want at most 1s", took)
+	if took >= lease/2 {
+		t.Errorf("running again %v after kill -9: want it long before the lease of %v ends", took, lease)
 	}
 	if here.job.ID != id || here.job.Attempt != 2 || here.job.Crashes != 1 {
 		t.Errorf("running %v, attempt %d, crashes %d: want %v, 2, 1", here.job.ID, here.job.Attempt, here.job.Crashes, id)
@@ -477,7 +478,7 @@ func wakeEachOther(t *testing.T, worker *errand.WorkerOptions, queue string) {
 		}
 		t.Logf("heard after %v", time.Since(sent))
 	}
-	if took := time.Since(began); took > 5*time.Second { // looking once a second would take longer
+	if took := time.Since(began); took >= 19*time.Second { // which looking once a second would take
 		t.Errorf("20 notes took %v", took)
 	}
 	stop()
