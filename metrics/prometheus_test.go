@@ -164,7 +164,7 @@ func TestPrometheus(t *testing.T) {
 		}
 	}()
 
-	ctx, stop := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	for _, panel := range dashboard(t) {
 		for _, target := range panel.Targets {
