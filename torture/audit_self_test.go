@@ -81,7 +81,7 @@ func TestLedger_SeesWhatIsWrong(t *testing.T) {
 			if err := f.enqueue(10); err != nil {
 				t.Fatal(err)
 			}
-			await(t, 10*time.Second, "it is done", func() bool { return f.worked(t) })
+			await(t, time.Minute, "it is done", func() bool { return f.worked(t) })
 			f.close(t)
 			l, by := f.ledger, &child{t: t}
 			l.audit(t, f.path).mustBeClean(t, "nothing")

@@ -86,7 +86,7 @@ func recovers(t *testing.T, d *disk, s *sqlite.Store) {
 		t.Fatal(err)
 	}
 	j := storage.NewJob{Queue: "default", Kind: "k", Args: []byte("1")}
-	for limit := time.After(20 * time.Second); ; {
+	for limit := time.After(time.Minute); ; {
 		_, err := s.Enqueue(context.Background(), time.Now(), []storage.NewJob{j})
 		if err == nil {
 			break

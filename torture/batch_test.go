@@ -159,7 +159,7 @@ func killBatches(t *testing.T, relaxed bool) {
 			t.Fatal(err)
 		}
 		i := 0
-		await(t, 20*time.Second, "a batch is under way", func() bool {
+		await(t, time.Minute, "a batch is under way", func() bool {
 			c := calls()
 			i = slices.IndexFunc(crew.names, func(name int) bool { return c.under[name] > 1 })
 			return i >= 0

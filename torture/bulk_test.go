@@ -94,7 +94,7 @@ func TestKill_Bulk(t *testing.T) {
 			kills++
 		} else {
 			await(t, time.Minute, "the bulk job has ended", func() bool { return theBulk(t, q, bulk.ID) })
-			c.finishSoon(20 * time.Second)
+			c.finishSoon(time.Minute)
 		}
 		all, err := q.Bulks(t.Context(), bulk.ID)
 		if err != nil || len(all) != 1 {

@@ -159,7 +159,7 @@ func TestCoalesce(t *testing.T) {
 		return db.QueryRow(`SELECT COUNT(*) FROM errand_job`).Scan(&live) == nil && live == 0
 	})
 	for _, c := range all {
-		c.finishSoon(20 * time.Second)
+		c.finishSoon(time.Minute)
 	}
 	rows, err := db.Query(`SELECT key, version FROM edited`)
 	if err != nil {

@@ -95,7 +95,7 @@ func (c *crew) finish(look func()) {
 	})
 	for _, one := range c.all {
 		one.hears("ready")
-		one.finishSoon(20 * time.Second)
+		one.finishSoon(time.Minute)
 	}
 	look()
 	if err := c.q.Close(); err != nil {

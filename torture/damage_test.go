@@ -249,7 +249,7 @@ func TestDamage_WhileOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, 20*time.Second, "all is drained", func() bool { return f.worked(t) })
+	await(t, time.Minute, "all is drained", func() bool { return f.worked(t) })
 	db, err := raw(f.path)
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestDamage_WhileOpen(t *testing.T) {
 	}
 	overwrite(t, f.path, 0, fileSize(t, f.path), dice(t), true)
 	// What is in the caches of connections is still right. What is read anew is not.
-	await(t, 20*time.Second, "it is noticed", func() bool {
+	await(t, time.Minute, "it is noticed", func() bool {
 		err := f.enqueue(3000)
 		if err != nil && !errors.Is(err, errand.ErrCorrupt) && !errors.Is(err, errand.ErrClosed) {
 			t.Fatalf("Enqueue: %v, want ErrCorrupt", err)

@@ -68,7 +68,7 @@ func (d *disk) mount() {
 // file system on the same image would damage both.
 func (d *disk) unmount() {
 	d.t.Helper()
-	limit := time.Now().Add(20 * time.Second)
+	limit := time.Now().Add(time.Minute)
 	for {
 		err := unix.Unmount(d.dir, 0)
 		if err == nil {

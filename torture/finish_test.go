@@ -99,7 +99,7 @@ func TestStop_Finish(t *testing.T) {
 			return true
 		}
 		stops += victim.stopUntil(taken)
-		victim.finishSoon(20 * time.Second)
+		victim.finishSoon(time.Minute)
 		r.hear(rest(victim)...)
 		for _, n := range careless { // the others may have noticed before they tried
 			if !r.late[n] {
@@ -113,7 +113,7 @@ func TestStop_Finish(t *testing.T) {
 		ended, _ := r.mustMatch("%d stops", stops)
 		return ended == len(r.jobs) || t.Failed()
 	})
-	victim.finishSoon(20 * time.Second)
+	victim.finishSoon(time.Minute)
 	r.hear(rest(victim)...)
 	ended, again := r.mustMatch("%d stops, and all finished", stops)
 	if err := q.Close(); err != nil {

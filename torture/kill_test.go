@@ -88,7 +88,7 @@ func stopLong(t *testing.T, relaxed bool) {
 		stops++
 	})
 	for _, c := range all {
-		c.finishSoon(20 * time.Second)
+		c.finishSoon(time.Minute)
 	}
 	f := l.audit(t, path)
 	f.mustBeClean(t, "%d stops", stops)

@@ -131,7 +131,7 @@ func ask(t *testing.T, p part) string {
 	t.Helper()
 	c := start(t, newLedger(), p)
 	answer := <-c.said
-	c.finish(20 * time.Second)
+	c.finish(time.Minute)
 	return answer
 }
 

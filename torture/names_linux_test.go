@@ -86,7 +86,7 @@ func TestNames_FileMountedAlone(t *testing.T) {
 		t.Errorf("the doctor says %v (%v), want an error about names", found, err)
 	}
 	mountAt(t, path, path, 0) // while it is open: its name is looked at once a second
-	await(t, 20*time.Second, "Enqueue is refused", func() bool {
+	await(t, time.Minute, "Enqueue is refused", func() bool {
 		_, err = s.Enqueue(ctx, time.Now(), jobs)
 		return err != nil
 	})

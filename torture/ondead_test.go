@@ -325,7 +325,7 @@ func killMortals(t *testing.T, relaxed bool) {
 		}) == 0
 	})
 	for _, c := range all {
-		c.finishSoon(20 * time.Second)
+		c.finishSoon(time.Minute)
 	}
 	tally := d.compare()
 	t.Logf("%d kills, %d jobs redriven: %v", kills, len(d.redriven), tally)

@@ -89,12 +89,12 @@ func TestRival_LocksTheDatabase(t *testing.T) {
 	}
 	close(f.release)
 	f.by.faulty.Store(true) // its leases have ended meanwhile
-	r.finishSoon(10 * time.Second)
+	r.finishSoon(time.Minute)
 	free := time.Now()
 	if err := f.enqueue(10); err != nil {
 		t.Errorf("Enqueue when the rival is done: %v", err)
 	}
-	await(t, 20*time.Second, "all is drained", func() bool { return f.worked(t) })
+	await(t, time.Minute, "all is drained", func() bool { return f.worked(t) })
 	t.Logf("locked for %v, %d times ErrBusy, after %v at most, drained %v after that", locked, refused, slowest, time.Since(free))
 	f.close(t)
 	found := f.ledger.audit(t, f.path)
@@ -131,9 +131,9 @@ func TestReader_PinsTheLog(t *testing.T) {
 	if full() && warned != 1 {
 		t.Errorf("warned %d times of a log of %d bytes: want once", warned, pinned)
 	}
-	r.finishSoon(10 * time.Second)
+	r.finishSoon(time.Minute)
 	write(1 << 20) // after which there is a checkpoint, at the latest in a pause
-	await(t, 10*time.Second, "the log is begun anew", func() bool {
+	await(t, time.Minute, "the log is begun anew", func() bool {
 		write(200 << 10)
 		<-time.After(1100 * time.Millisecond)
 		return fileSize(t, f.path) > int64(size)

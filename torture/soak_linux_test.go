@@ -198,7 +198,7 @@ func (w *soakWorkers) hold(role string, d time.Duration) {
 	c := start(w.t, w.ledger, part{Role: role, DB: w.DB})
 	c.hears("holding")
 	<-time.After(d)
-	c.finishSoon(20 * time.Second)
+	c.finishSoon(time.Minute)
 }
 
 // soakDisk cuts the power and fills the disk in turns.
