@@ -117,10 +117,6 @@ func TestListen_DelayEnds(t *testing.T) {
 	})
 }
 
-func TestListen_For(t *testing.T) {
-	listen(t, "", "--for", "1ms").ends(t)
-}
-
 // A subscription in the form of Amazon SNS is shown, and confirmed if that is wished.
 func TestListen_SNS(t *testing.T) {
 	visits := 0
