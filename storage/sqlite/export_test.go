@@ -99,7 +99,7 @@ func (s *Store) Facts(token int64) (plant func()) {
 	}
 }
 
-// RowByRow has the writer write no runs.
+// RowByRow has the writer write each job by a statement of its own.
 func (s *Store) RowByRow() { s.queue.writer.stmts.runs.off = true }
 
 // RunsOf reports whether statements of runs are prepared, and whether those are that lease or end

@@ -98,9 +98,21 @@ var (
 	sqlInsertPlainJob = insertJob(plainColumns)
 	// For a job that has only headers, tags or a row of errand_option beside its args.
 	sqlInsertMarkedJob = insertJob(plainColumns + `, headers, options`)
-	// For one that is ready and has no priority, as most have: two parameters less to bind.
-	sqlInsertReadyJob = `INSERT INTO main.errand_job (` + plainColumns + `) VALUES (?, ?, 0, ?, ?, ?, ?, 2)`
 )
+
+// sqlInsertReadyJobs are for plain jobs that are ready and have no priority, as most have: two
+// parameters less to bind. That at i is for 1<<i of them. Without OR FAIL SQLite would keep a copy of
+// each page until the end of the statement. An error ends the whole call anyway.
+var sqlInsertReadyJobs = func() (texts [7]string) {
+	for i := range texts {
+		texts[i] = `INSERT OR FAIL INTO main.errand_job (` + plainColumns + `) VALUES (?, ?, 0, ?, ?, ?, ?, 2)` +
+			strings.Repeat(`, (?, ?, 0, ?, ?, ?, ?, 2)`, 1<<i-1)
+	}
+	return texts
+}()
+
+// readyValues is how many values each of these jobs has.
+const readyValues = 6
 
 // insertJob returns an INSERT of these columns.
 func insertJob(columns string) string {
@@ -293,8 +305,7 @@ func (t *tx) insert(r *jobRow) error {
 	}
 	plain := few && headers == nil && r.Options == 0
 	if plain && r.Priority == 0 && r.State == ready {
-		_, err = t.exec(sqlInsertReadyJob, append(values, r.ID, r.Lane, r.DueAt, int64(r.Salt), r.CreatedAt, args)...)
-		return err
+		return t.insertReady(append(values, r.ID, r.Lane, r.DueAt, int64(r.Salt), r.CreatedAt, args)...)
 	}
 	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, int64(r.Salt), r.CreatedAt, args, r.State)
 	switch {
@@ -311,6 +322,44 @@ func (t *tx) insert(r *jobRow) error {
 	}
 	_, err = t.exec(sqlInsertJob, values...)
 	return err
+}
+
+// inserts are the values of new jobs on their way into errand_job.
+type inserts struct {
+	job [21]any // of one
+	// unwritten are those of jobs that the transaction has inserted and that are not in the table yet,
+	// see insertReady. They are written before any other statement runs, so none misses them.
+	unwritten []any
+}
+
+// insertReady is insert for a plain job that is ready and has no priority.
+func (t *tx) insertReady(values ...any) error {
+	if !t.together() {
+		_, err := t.exec(sqlInsertReadyJobs[0], values...)
+		return err
+	}
+	t.stmts.unwritten = append(t.stmts.unwritten, values...)
+	if len(t.stmts.unwritten) < readyValues<<(len(sqlInsertReadyJobs)-1) {
+		return nil
+	}
+	return t.stmts.writeInserts()
+}
+
+// writeInserts writes the jobs that are unwritten. An error may be that of another request than the
+// one that meets it, so the batch is written again row by row.
+func (s *statements) writeInserts() error {
+	rest := s.unwritten
+	s.unwritten = rest[:0]
+	for i := len(sqlInsertReadyJobs) - 1; i >= 0; i-- {
+		for n := readyValues << i; len(rest) >= n; rest = rest[n:] {
+			if _, err := s.exec(sqlInsertReadyJobs[i], rest[:n]...); err != nil {
+				s.runs.broken = true
+				return err
+			}
+			s.wrote += 1<<i - 1
+		}
+	}
+	return nil
 }
 
 // payload returns the args and headers of a row, and writes those that are beside it,
@@ -367,7 +416,7 @@ func (t *tx) execCount(text string, args ...any) (int64, error) {
 // transaction is rolled back, and the batch is written again without runs.
 type runs struct {
 	off    bool // the batch is written again
-	broken bool // a run was not as it was taken to be
+	broken bool // a run was not as it was taken to be, or jobs could not be inserted together
 	open   bool // changes are collected, see inRuns
 	leases []inRun
 	ends   []inRun
@@ -399,11 +448,23 @@ func (rs *runs) orRowByRow(transact func() (culprit int, err error)) (culprit in
 	rs.broken = false
 	if culprit, err = transact(); err != nil && rs.broken {
 		was := rs.off
-		rs.off = true
+		rs.off, rs.broken = true, false
 		culprit, err = transact()
 		rs.off = was
 	}
 	return culprit, err
+}
+
+// together reports whether plain jobs are written many at a time: in transactions of the writer, but
+// not on a disk that is nearly full.
+func (t *tx) together() bool { return t.inTx && !t.stmts.runs.off && !t.store.marks.low.Load() }
+
+// err returns an error if broken is set, also if a request has passed over that.
+func (rs *runs) err() error {
+	if rs.broken {
+		return errRun
+	}
+	return nil
 }
 
 // inRuns calls f, and then writes the runs of what f has changed. Until then no statement must
@@ -411,7 +472,7 @@ func (rs *runs) orRowByRow(transact func() (culprit int, err error)) (culprit in
 // the writer, as OR ROLLBACK ends those of others; nor on a disk that is nearly full: jobs that are
 // kept together take their new room before they give the old one back. f must not call inRuns.
 func (t *tx) inRuns(f func() error) error {
-	if !t.inTx || t.stmts.runs.off || t.store.marks.low.Load() {
+	if !t.together() {
 		return f()
 	}
 	rs := &t.stmts.runs

@@ -39,12 +39,12 @@ type statements struct {
 	args   []driver.NamedValue // reused, as the next two
 	values []driver.Value
 	heads  [headColumns]driver.Value
-	job    [21]any // of insert
 	left   []int   // see toLease
 	leased []facts // of the jobs that the transaction has leased
 	back   back
 	merged []jobRow
 	runs   runs
+	inserts
 }
 
 func newStatements(conn *sql.Conn) *statements {
@@ -101,7 +101,12 @@ func (s *statements) prepare(text string) (driver.Stmt, error) {
 	return st, misfit(err)
 }
 
+// bind returns the arguments of a statement that is about to run, and first writes the jobs that
+// are unwritten.
 func (s *statements) bind(args ...any) ([]driver.NamedValue, error) {
+	if err := s.writeInserts(); err != nil {
+		return nil, err
+	}
 	s.args = s.args[:0]
 	for i, a := range args {
 		switch n := a.(type) {
@@ -165,6 +170,12 @@ func (s *statements) exec(text string, args ...any) (res sql.Result, err error) 
 		return err
 	})
 	return res, err
+}
+
+// rollback ends the transaction under way without a commit, unless SQLite has done it already.
+func (s *statements) rollback() {
+	s.unwritten = s.unwritten[:0]
+	_, _ = s.exec(sqlRollback)
 }
 
 // changes reports whether a text is an INSERT, an UPDATE or a DELETE. A job that is done and

@@ -162,7 +162,7 @@ func (s *Store) direct(ctx context.Context, r *request) (done bool, err error) {
 		served := false
 		defer func() {
 			if !served { // a panic, from which the caller may recover
-				_, _ = w.stmts.exec(sqlRollback)
+				w.stmts.rollback()
 				_ = w.stmts.finalize()
 				s.fail(errors.New("it panicked"), "a call")
 			}
@@ -483,7 +483,7 @@ func (w *writer) transact(ctx context.Context, batch *[]*request) (culprit int, 
 		}
 	}
 	if err == nil {
-		err = t.flush()
+		err = cmp.Or(t.flush(), w.stmts.runs.err())
 	}
 	if err == nil {
 		err = w.reserve(t, live)
@@ -493,18 +493,18 @@ func (w *writer) transact(ctx context.Context, batch *[]*request) (culprit int, 
 		err = w.fault(slices.ContainsFunc(live, (*request).begins))
 	}
 	if err != nil {
-		_, _ = w.stmts.exec(sqlRollback) // SQLite may have done it already
+		w.stmts.rollback()
 		t.rolledBack()
 		return culprit, translate(w.asFull(err))
 	}
 	if gone := w.taken.Load(); gone != nil { // found while it waited for the lock
-		_, _ = w.stmts.exec(sqlRollback)
+		w.stmts.rollback()
 		t.rolledBack()
 		return -1, gone.err()
 	}
 	if _, err = w.stmts.exec(sqlCommit); err != nil {
 		if err = w.commitFailed(err); w.usable() == nil {
-			_, _ = w.stmts.exec(sqlRollback)
+			w.stmts.rollback()
 			t.rolledBack()
 		}
 		return -1, err

@@ -229,9 +229,17 @@ func TestStore_WithdrawnWhileProbed(t *testing.T) {
 }
 
 func TestStore_OneFailingRequestSparesTheBatch(t *testing.T) {
+	bad := newJob("default", "a")
+	bad.Args = []byte(`{"bad":true}`)
+	t.Run("written with others", func(t *testing.T) { failingRequests(t, bad) })
+	bad.Priority = 13
+	t.Run("written alone", func(t *testing.T) { failingRequests(t, bad) })
+}
+
+func failingRequests(t *testing.T, bad storage.NewJob) {
 	d := newDB(t, nil)
 	s := d.open()
-	d.exec("CREATE TRIGGER no BEFORE INSERT ON errand_job WHEN NEW.priority = 13 BEGIN SELECT RAISE(ABORT, 'no'); END")
+	d.exec(`CREATE TRIGGER no BEFORE INSERT ON errand_job WHEN CAST(NEW.args AS TEXT) = '{"bad":true}' BEGIN SELECT RAISE(ABORT, 'no'); END`)
 	rivalDB := d.raw()
 	defer rivalDB.Close()
 	rival, err := rivalDB.Begin() // so that all of them queue up
@@ -244,7 +252,7 @@ func TestStore_OneFailingRequestSparesTheBatch(t *testing.T) {
 		go func() {
 			j := newJob("default", "a")
 			if i%10 == 3 {
-				j.Priority = 13
+				j = bad
 			}
 			_, err := s.Enqueue(context.Background(), t0, []storage.NewJob{j})
 			errs <- err
