@@ -20,8 +20,6 @@ import (
 )
 
 const (
-	sqlNextJob = `SELECT n FROM main.errand_number WHERE id = 1`
-
 	// commitEvery is how often the commit of an EnqueueTx is looked for, during the
 	// first minute.
 	commitEvery = 20 * time.Millisecond
@@ -157,7 +155,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 		return s.outOfRoom(own, s.commitFailed(err))
 	}
 	if left.ok {
-		app.remember(left.meta)
+		app.remember(left)
 	}
 	for _, f := range own.after {
 		f()
@@ -329,17 +327,17 @@ type commitWatch struct {
 	mu     sync.Mutex
 	active bool // a goroutine reads the counter
 
-	// The range of keys reserved by open transactions. If next_job is above lo, one
+	// The range of keys taken by open transactions. If next_job is above lo, one
 	// has committed; if it is hi, all have.
 	lo, hi int64
 	// before is how many write transactions of the Store had begun when the last of
-	// the keys were reserved. The reserving transaction holds the write lock, so once
+	// the keys were taken. The transaction that took them holds the write lock, so once
 	// another one could begin it has ended.
 	before int64
 	stale  bool // the cache is of another generation
 }
 
-// watchCommit has the workers notified once the transaction that reserved the
+// watchCommit has the workers notified once the transaction that took the
 // keys from lo up to hi, and left this generation, has committed.
 func (s *Store) watchCommit(lo, hi, generation int64) {
 	c := &s.commits

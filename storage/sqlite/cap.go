@@ -59,14 +59,14 @@ func (l limits) percent(u capUse) (most int64) {
 // capScope is a queue with a cap, or the database, whose name is empty.
 type capScope struct {
 	queue string
-	base  capUse         // of what is committed
+	base  capUse         // of what the numbers count
 	lanes map[int64]bool // whether lanes are of the queue, as far as was asked
 }
 
 // capScopes are those whose use a connection knows.
 type capScopes map[string]*capScope
 
-// scope returns a scope with its use as of the begin of the transaction.
+// scope returns a scope with its use as the numbers have it.
 func (t *tx) scope(queue string) (*capScope, error) {
 	if s := t.scopes[queue]; s != nil {
 		return s, nil

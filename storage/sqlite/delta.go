@@ -97,6 +97,7 @@ type back struct {
 // remembered of the job, what few jobs have, the places of its group, and who is told.
 // Nothing else writes to that table. It reports whether the job was there, as was says.
 func (t *tx) apply(d *delta) (found bool, err error) {
+	t.uncounted.changes(d)
 	switch {
 	case d.change >= setLetIn:
 		return true, t.applyMany(d)

@@ -61,7 +61,7 @@ func (s *Store) EnqueueTx(ctx context.Context, in any, now time.Time, jobs []sto
 		return nil, s.oursIn(in, err)
 	}
 	var refused error
-	err = s.inside(ctx, in, len(jobs), len(jobs) > 1, func(t *tx) (err error) {
+	err = s.inside(ctx, in, true, len(jobs) > 1, func(t *tx) (err error) {
 		if refused, err = s.reserveInTx(t, workOf(jobs)); refused != nil || err != nil {
 			return err
 		}

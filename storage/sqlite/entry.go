@@ -105,7 +105,7 @@ func (s *Store) PutEntriesTx(ctx context.Context, in any, now time.Time, entries
 		}
 	}
 	var refused error
-	err = s.inside(ctx, in, 0, false, func(t *tx) (err error) {
+	err = s.inside(ctx, in, false, false, func(t *tx) (err error) {
 		if !ends {
 			if refused, err = s.reserveInTx(t, work); refused != nil || err != nil {
 				return err
@@ -197,7 +197,7 @@ func (s *Store) Entry(ctx context.Context, class, name string) (storage.Entry, e
 func (s *Store) EntryTx(ctx context.Context, in any, class, name string) (storage.Entry, error) {
 	var row entryRow
 	found := false
-	err := s.inside(ctx, in, 0, false, func(t *tx) error {
+	err := s.inside(ctx, in, false, false, func(t *tx) error {
 		err := t.row(sqlEntry, []any{class, name}, row.dest()...)
 		if found = err == nil; errors.Is(err, sql.ErrNoRows) {
 			err = nil
@@ -262,7 +262,7 @@ func (s *Store) Entries(ctx context.Context, class, family, after string, limit 
 
 // EntriesTx implements [storage.TxEnqueuer].
 func (s *Store) EntriesTx(ctx context.Context, in any, class, family, after string, limit int) (entries []storage.Entry, revision int64, err error) {
-	err = s.inside(ctx, in, 0, false, func(t *tx) error {
+	err = s.inside(ctx, in, false, false, func(t *tx) error {
 		text, args := sqlEntries, []any{class, after, max(limit, 0)}
 		if family != "" {
 			if err := t.row(sqlRevision, []any{family}, &revision); err != nil && !errors.Is(err, sql.ErrNoRows) {

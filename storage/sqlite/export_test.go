@@ -476,3 +476,10 @@ func FixSalts(t interface{ Cleanup(func()) }) {
 
 // FirstConn is firstConn.
 var FirstConn = firstConn
+
+// CountLive counts the jobs that have not ended, as for the room that they need.
+func (s *Store) CountLive() (live int64, err error) {
+	var dead int64
+	err = plain{context.Background(), s.read.DB}.row(sqlCountLive, nil, &live, &dead)
+	return live, err
+}

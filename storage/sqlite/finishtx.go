@@ -23,11 +23,7 @@ var errNotEnded = errors.New("errand: the lease of a job in the transaction is n
 
 // FinishTx implements [storage.TxEnqueuer]. Groups are settled once, when all leases have ended.
 func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) (results []storage.ItemResult, then map[int][]storage.Enqueued, err error) {
-	keys := 1 // so that the commit is watched
-	for i := range ends {
-		keys += len(ends[i].Then)
-	}
-	err = s.inside(ctx, in, keys, false, func(t *tx) error {
+	err = s.inside(ctx, in, true, false, func(t *tx) error {
 		t.groups.at = t.seen(now)
 		err := t.regroupOnce(len(ends), func(i int) error {
 			r, added, err := t.finishInTx(in, now, &ends[i], &keep)
@@ -164,7 +160,7 @@ func (s *Store) LookTx(ctx context.Context, in any, l storage.Lease) (r storage.
 				return look(t)
 			})
 		} else {
-			err = s.inside(ctx, in, 0, false, look)
+			err = s.inside(ctx, in, false, false, look)
 		}
 		return r, err
 	}

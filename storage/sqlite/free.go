@@ -18,7 +18,7 @@ import (
 const (
 	// sqlCountLive counts the jobs that are scheduled, ready or blocked and the few that
 	// run, and, apart, those that are dead.
-	sqlCountLive = `SELECT COALESCE(SUM(n) FILTER (WHERE id % 32 <> 6), 0) + (SELECT COUNT(*) FROM main.errand_job WHERE state = 3),
+	sqlCountLive = `SELECT COALESCE(SUM(n) FILTER (WHERE id % 32 <> 6), 0) + (SELECT COUNT(*) FROM main.errand_job WHERE state = 3) + (SELECT COUNT(*)` + fromUncounted + `),
 COALESCE(SUM(n) FILTER (WHERE id % 32 = 6), 0) FROM main.errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 6, 7)`
 	sqlCountRunning = `SELECT lane, COUNT(*) FROM main.errand_job WHERE state = 3 GROUP BY lane`
 

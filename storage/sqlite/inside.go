@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	driver "modernc.org/sqlite"
@@ -15,10 +16,10 @@ import (
 )
 
 const (
-	// The counters are raised before anything is read: a deferred transaction
-	// that began by reading could not write any more once another has
+	// An UPDATE takes the write lock, even of no row, before anything is read: a deferred
+	// transaction that began by reading could not write any more once another has
 	// committed (SQLITE_BUSY_SNAPSHOT).
-	sqlReserve    = `UPDATE main.errand_number SET n = n + ?1 WHERE id = 1`
+	sqlTakeLock   = `UPDATE main.errand_number SET n = n WHERE id = -1`
 	sqlBeginAgain = `BEGIN`
 	sqlSavepoint  = `SAVEPOINT errand`
 	sqlRollbackTo = `ROLLBACK TO errand`
@@ -32,23 +33,23 @@ const (
 	// A trigger on a temporary table is none of them if no table of the database has that
 	// name. Otherwise it is taken for one: SQLite does not say which of the two it is on,
 	// and a temporary table may have been made after the trigger.
-	sqlAppMeta = `SELECT id, n FROM main.errand_number WHERE id BETWEEN 0 AND 7
+	sqlAppMeta = `SELECT id, CASE id WHEN 1 THEN ` + nextJob + ` WHEN 5 THEN ` + clock + ` ELSE n END FROM main.errand_number WHERE id BETWEEN 0 AND 7
 UNION ALL SELECT -1, 0` + fromTempTriggers
 	// What says whether the counters are those that the last call has left, see ownCounters.
-	sqlStillNext    = `SELECT n, EXISTS (SELECT 1` + fromTempTriggers + `) FROM main.errand_number WHERE id = 1`
+	sqlStillNext    = `SELECT ` + nextJob + `, EXISTS (SELECT 1` + fromTempTriggers + `) FROM main.errand_number WHERE id = 1`
 	sqlTempTriggers = `SELECT name, tbl_name` + fromTempTriggers + `
 AND tbl_name COLLATE NOCASE IN (SELECT name FROM main.sqlite_schema WHERE type IN ('table', 'view')) ORDER BY name`
 	fromTempTriggers = ` FROM temp.sqlite_schema WHERE type = 'trigger' AND tbl_name COLLATE NOCASE BETWEEN 'errand_' AND 'errand_~'`
 )
 
 // inside runs f in a transaction of the application, or in one that Tx has
-// begun. So many keys of jobs are reserved for f. partly is true if f may have written
+// begun. With watched the workers are told of the commit. partly is true if f may have written
 // something when it returns an answer, see isAnswer: that is taken back then.
 //
 // While the application reads what a statement of its own returns that it has written, SQLite
 // begins no savepoint. In a transaction of Tx such an answer then ends the transaction. In
 // the application's own each call returns ErrBusy.
-func (s *Store) inside(ctx context.Context, in any, keys int, partly bool, f func(t *tx) error) error {
+func (s *Store) inside(ctx context.Context, in any, watched, partly bool, f func(t *tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (s *Store) inside(ctx context.Context, in any, keys int, partly bool, f fun
 		err = s.insideOwn(own, partly, f)
 	} else {
 		// A statement that is interrupted may take the whole transaction with it.
-		err = s.insidePlain(plain{context.WithoutCancel(ctx), tx}, keys, f)
+		err = s.insidePlain(plain{context.WithoutCancel(ctx), tx}, watched, f)
 	}
 	if endedTx(err) {
 		return ended(ctx, err) // the transaction's context may be the same
@@ -187,7 +188,8 @@ func (t *tx) callInTx(f func(t *tx) error) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	t.stmts.known = known{ok: t.meta.nextJob > t.was.nextJob, meta: t.meta}
+	t.stmts.known = t.left()
+	t.stmts.known.ok = t.meta.nextJob > t.was.nextJob
 	return nil
 }
 
@@ -207,7 +209,8 @@ func (t *tx) ownCounters() error {
 	if err != nil || triggers || next != k.meta.nextJob {
 		return t.appCounters() // which says what is wrong
 	}
-	t.meta, t.was = k.meta, k.meta
+	t.meta, t.was, t.stored = k.meta, k.meta, k.stored
+	maps.Copy(t.counts, k.counts)
 	return nil
 }
 
@@ -242,7 +245,7 @@ func (s *Store) checkDatabase(db plain) error {
 }
 
 // insidePlain is inside for a transaction of the application.
-func (s *Store) insidePlain(db plain, keys int, f func(t *tx) error) error {
+func (s *Store) insidePlain(db plain, watched bool, f func(t *tx) error) error {
 	if err := inTx(db); err != nil {
 		return err
 	}
@@ -252,7 +255,7 @@ func (s *Store) insidePlain(db plain, keys int, f func(t *tx) error) error {
 	if _, err := db.exec(sqlSavepoint); err != nil {
 		return err
 	}
-	err := s.reserved(db, keys, f)
+	err := s.locked(db, watched, f)
 	if err != nil {
 		_, _ = db.exec(sqlRollbackTo) // SQLite may have rolled back all of it
 	}
@@ -307,6 +310,9 @@ func (t *tx) appCounters() error {
 		return err
 	}
 	t.was = t.meta
+	if err := t.countRest(); err != nil {
+		return err
+	}
 	if triggers {
 		if err := checkTempTriggers(t); err != nil {
 			return err
@@ -329,13 +335,10 @@ func checkTempTriggers(db asker) error {
 		"must be dropped there, and what it does be done by a handler", storage.ErrUnsupportedDB, name, table)
 }
 
-// reserved runs f with keys of its own.
-func (s *Store) reserved(db plain, keys int, f func(t *tx) error) error {
+// locked runs f with the write lock.
+func (s *Store) locked(db plain, watched bool, f func(t *tx) error) error {
 	t := &tx{execer: db, store: s, ledger: newLedger()}
-	if _, err := t.exec(sqlReserve, keys); err != nil {
-		if isCode(err, lib.SQLITE_CONSTRAINT) { // which only a trigger can give
-			return cmp.Or(checkTempTriggers(db), err)
-		}
+	if _, err := t.exec(sqlTakeLock); err != nil {
 		return err
 	}
 	if err := s.checkSynced(db); err != nil { // not before: it may have to read the schema
@@ -344,24 +347,24 @@ func (s *Store) reserved(db plain, keys int, f func(t *tx) error) error {
 	if err := t.appCounters(); err != nil {
 		return err
 	}
-	m := &t.meta
-	end := m.nextJob
-	first := end - int64(keys)
-	m.nextJob = first
+	first := t.meta.nextJob
 	err := f(t)
-	m.nextJob = end
+	if err == nil && watched && t.meta.nextJob == first { // a key in vain, by which the commit is seen
+		t.meta.nextJob++
+		t.settles = true
+	}
 	if err == nil {
 		err = t.flush()
 	}
-	if err == nil && keys > 0 {
-		s.watchCommit(first, end, m.gen)
+	if err == nil && watched {
+		s.watchCommit(first, t.meta.nextJob, t.meta.gen)
 	}
 	return err
 }
 
 // CancelTx implements [storage.TxEnqueuer].
 func (s *Store) CancelTx(ctx context.Context, in any, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
-	err = s.inside(ctx, in, 0, false, func(t *tx) (err error) {
+	err = s.inside(ctx, in, false, false, func(t *tx) (err error) {
 		state, err = t.cancel(ctx, t.seen(now), id, &keep)
 		return err
 	})

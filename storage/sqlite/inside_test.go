@@ -74,7 +74,7 @@ func TestStore_Tx_KnowsTheCounters(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if n := d.number("SELECT n - 1 - (SELECT COUNT(*) FROM errand_job) FROM errand_number WHERE id = 1"); n != 0 {
+				if n := d.number("SELECT next_job - 1 - (SELECT COUNT(*) FROM errand_job) FROM errand_meta"); n != 0 {
 					t.Fatalf("the next key is %d too high", n)
 				}
 			}
@@ -150,7 +150,7 @@ func TestStore_Tx_KnowsNoMore(t *testing.T) {
 	if err := inTx(ctx, s, func(tx *sql.Tx) error { return at(tx, now) }); err != nil {
 		t.Fatal(err)
 	}
-	if clock := d.number("SELECT n FROM errand_number WHERE id = 5"); clock != now.UnixMicro() {
+	if clock := d.number("SELECT clock FROM errand_meta"); clock != now.UnixMicro() {
 		t.Errorf("the clock is at %v, want %v: that of the last job", time.UnixMicro(clock), now)
 	}
 	if err := d.open().Configure(ctx, storage.Lane{Queue: "default"}, storage.Settings{storage.SettingMaxJobs: 1}); err != nil {

@@ -56,7 +56,8 @@ FROM main.errand_hold h LEFT JOIN main.errand_job j ON j.id = h.job AND j.token 
 WHERE h.until IS NULL OR h.until > ?1 OR probe = 1 OR h.delay < 0 ORDER BY queue, kind, reason`
 	// States 1 and 2 of each lane, by key: 2 rows for each.
 	sqlWaiting = `SELECT queue, kind, COALESCE((SELECT n FROM main.errand_number WHERE id = lane * 32 + 1), 0) AS scheduled,
-COALESCE((SELECT n FROM main.errand_number WHERE id = lane * 32 + 2), 0) AS ready FROM main.errand_lane`
+COALESCE((SELECT n FROM main.errand_number WHERE id = lane * 32 + 2), 0) AS ready FROM main.errand_lane
+UNION ALL SELECT queue, kind, state = 1, state = 2 FROM (SELECT lane, state` + fromUncounted + `) JOIN main.errand_lane USING (lane)`
 )
 
 // keepDated is for how long a hold that was over at a date is kept, in microseconds. It

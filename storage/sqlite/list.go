@@ -73,6 +73,7 @@ UNION ALL SELECT id, created_at FROM main.errand_dead WHERE id >= ?1 ORDER BY id
 LEFT JOIN main.errand_number c ON c.id >= l.lane * 32 AND c.id < l.lane * 32 + 16`
 	sqlLaneCounts   = laneCounts + ` ORDER BY queue, kind`
 	sqlLaneCountsOf = laneCounts + ` WHERE queue = ?1 ORDER BY queue, kind`
+	sqlRestCounts   = `SELECT lane, state, 1 AS n` + fromUncounted
 )
 
 // lookLimit is how many jobs a page looks at: 5 to 60 ms on two busy cores, the more
@@ -143,7 +144,7 @@ func (s *Store) Jobs(ctx context.Context, f storage.Filter, after string, limit 
 // order of Jobs. It is for tests: tx is a [*sql.Tx], from which nobody else may read
 // meanwhile. JobsTx returns [storage.ErrWrongDatabase] for a transaction on another database.
 func (s *Store) JobsTx(ctx context.Context, in any, f storage.Filter) (all []storage.Record, err error) {
-	if err := s.inside(ctx, in, 0, false, func(*tx) error { return nil }); err != nil {
+	if err := s.inside(ctx, in, false, false, func(*tx) error { return nil }); err != nil {
 		return nil, err
 	}
 	tx := &sqlx.Tx{Tx: in.(*sql.Tx), Mapper: s.read.Mapper}
@@ -172,7 +173,7 @@ const sqlTagged = `SELECT job FROM main.errand_tag WHERE tag = ?1 LIMIT 1`
 // returns [storage.ErrWrongDatabase] for a transaction on another database.
 func (s *Store) TaggedTx(ctx context.Context, in any, tags []string) (there []bool, err error) {
 	there = make([]bool, len(tags))
-	err = s.inside(ctx, in, 0, false, func(t *tx) error {
+	err = s.inside(ctx, in, false, false, func(t *tx) error {
 		for i, tag := range tags {
 			var job int64
 			err := t.row(sqlTagged, []any{tag}, &job)
@@ -260,12 +261,12 @@ func (l *lister) list(after string) error {
 
 // readLanes reads which lanes match, and how many jobs they have.
 func (l *lister) readLanes() error {
-	var rows []laneCount
+	var rows, rest []laneCount
 	text, args := sqlLaneCounts, []any{}
 	if l.f.Queue != "" {
 		text, args = sqlLaneCountsOf, []any{l.f.Queue}
 	}
-	if err := l.tx.SelectContext(l.ctx, &rows, text, args...); err != nil {
+	if err := errors.Join(l.tx.SelectContext(l.ctx, &rows, text, args...), l.tx.SelectContext(l.ctx, &rest, sqlRestCounts)); err != nil {
 		return err
 	}
 	l.narrow = l.f.Queue != "" || l.f.Kind != ""
@@ -282,6 +283,9 @@ func (l *lister) readLanes() error {
 			l.lanes = append(l.lanes, r.Lane)
 		}
 		l.counts[laneState{r.Lane, stateCode(r.State)}] = r.N
+	}
+	for _, r := range rest {
+		l.counts[laneState{r.Lane, stateCode(r.State)}] += r.N
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func (s *Store) PublishMessagesTx(ctx context.Context, in any, now time.Time, pu
 	}
 	jobs, work := workOfPublications(publications)
 	var refused error
-	err = s.inside(ctx, in, jobs, true, func(t *tx) (err error) {
+	err = s.inside(ctx, in, jobs > 0, true, func(t *tx) (err error) {
 		if refused, err = s.reserveInTx(t, work); refused != nil || err != nil {
 			return err
 		}

@@ -229,7 +229,7 @@ func (s *Store) Checkpoint(ctx context.Context, c storage.Checkpoint) (r storage
 
 // CheckpointTx implements [storage.TxEnqueuer].
 func (s *Store) CheckpointTx(ctx context.Context, in any, c storage.Checkpoint) (r storage.ItemResult, err error) {
-	err = s.inside(ctx, in, 0, false, func(t *tx) error {
+	err = s.inside(ctx, in, false, false, func(t *tx) error {
 		if err := s.endInTx(t, in, c.Lease, len(c.Data)); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 	defer s.Close()
 	for text, want := range map[string]string{
 		sqlMeta:         "USING INTEGER PRIMARY KEY (rowid=?)",
-		sqlReserve:      "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlTakeLock:     "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextJob:      "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlFirstFrom:    "USING COVERING INDEX errand_job_ready (lane>?)",
 		sqlHeads:        "USING INDEX errand_job_ready (lane=?)",
@@ -308,6 +308,32 @@ func TestStats_PassesOverJobs(t *testing.T) {
 		if strings.Contains(plan, "SCAN main.errand_dead") || strings.Contains(plan, "SCAN j") || text == sqlDeaths && strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("%s\nplan:\n%s", text, plan)
 		}
+	}
+}
+
+// Whoever counts jobs reads the rows of those that the numbers do not count, and no others of
+// their table but those that run.
+func TestUncounted_PassOverJobs(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "jobs.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, text := range []string{
+		sqlUncounted, sqlRestCounts, sqlLaneNumbers, sqlOldest, sqlSampledOldest, sqlWaiting, sqlCountLive, sqlCounts, sqlJobsByState, sqlClock,
+	} {
+		plan := strings.ReplaceAll(explain(t, s, text), "main.", "") // views do not name the schema
+		if want := "SEARCH errand_job USING INTEGER PRIMARY KEY (rowid>?)\n"; !strings.Contains(plan, want) {
+			t.Errorf("%s\nplan:\n%s\nwant: %s", text, plan, want)
+		}
+		for line := range strings.Lines(plan) {
+			if strings.HasPrefix(line, "SCAN errand_job") && !strings.Contains(line, "errand_job_running") {
+				t.Errorf("%s\nplan:\n%s", text, plan)
+			}
+		}
+	}
+	if plan, want := explain(t, s, sqlNextJob), "SEARCH main.errand_job\n"; !strings.Contains(plan, want) { // for the last row
+		t.Errorf("%s\nplan:\n%s\nwant: %s", sqlNextJob, plan, want)
 	}
 }
 

@@ -25,13 +25,16 @@ GROUP BY id HAVING COUNT(*) > 1`},
 	{name: "wrong bytes", means: "the kept bytes of a lane are those of the args and headers of its jobs that wait",
 		sql: `WITH real AS (SELECT j.lane, SUM(COALESCE(length(j.args), 0) + COALESCE(length(j.headers), 0)
 + COALESCE(length(p.args), 0) + COALESCE(length(p.headers), 0)) n FROM main.errand_job j LEFT JOIN main.errand_payload p ON p.job = j.id
-WHERE j.state <> 3 GROUP BY j.lane)
+WHERE j.state <> 3 AND j.id < (SELECT n FROM main.errand_number WHERE id = 1) GROUP BY j.lane)
 SELECT r.lane FROM real r LEFT JOIN main.errand_number c ON c.id = r.lane * 32 + 16 WHERE COALESCE(c.n, 0) <> r.n
 UNION ALL SELECT c.id / 32 FROM main.errand_number c LEFT JOIN real r ON r.lane = c.id / 32 WHERE c.id >= 32 AND c.id % 32 = 16 AND r.n IS NULL AND c.n <> 0`},
 
 	{name: "keys from the future", means: "the key of a job is below the next one",
 		sql: `SELECT id FROM (SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead),
 main.errand_meta WHERE id >= next_job`},
+	{name: "uncounted jobs that do not wait", means: "a job that the numbers do not count has not been leased, and has not ended",
+		sql: `SELECT id FROM (SELECT id, state FROM main.errand_job UNION ALL SELECT id, 0 FROM main.errand_finished UNION ALL SELECT id, 0 FROM main.errand_dead)
+WHERE id >= (SELECT n FROM main.errand_number WHERE id = 1) AND state NOT IN (1, 2, 7)`},
 	{name: "tokens from the future", means: "the token of a lease is below the next one",
 		sql: `SELECT token FROM (SELECT token FROM main.errand_job UNION ALL SELECT token FROM main.errand_finished UNION ALL SELECT token FROM main.errand_dead),
 main.errand_meta WHERE token >= next_token`},

@@ -174,7 +174,7 @@ func (s *Store) Configure(ctx context.Context, lane storage.Lane, set storage.Se
 
 // ConfigureTx implements [storage.TxEnqueuer].
 func (s *Store) ConfigureTx(ctx context.Context, in any, lane storage.Lane, set storage.Settings) error {
-	return s.inside(ctx, in, 0, false, func(t *tx) error { return t.configure(ctx, lane, set) })
+	return s.inside(ctx, in, false, false, func(t *tx) error { return t.configure(ctx, lane, set) })
 }
 
 func (t *tx) configure(ctx context.Context, lane storage.Lane, set storage.Settings) error {

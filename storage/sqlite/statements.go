@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"modernc.org/sqlite"
@@ -359,7 +360,9 @@ func (s *statements) dirty() (bytes int64, err error) {
 type known struct {
 	ok      bool
 	meta    meta
-	version uint32 // that SQLite gave the database after it
+	counts  map[laneState]int64 // of jobs from stored on, which numbers do not count yet
+	stored  meta                // as the numbers are
+	version uint32              // that SQLite gave the database after it
 }
 
 // dataVersion changes with each commit, of whatever connection. It is that of
@@ -387,9 +390,10 @@ func (s *statements) recheck() {
 
 // recall sets m to the counters without reading them, and forgets them. It reports false
 // if they are not known. It must be called in a transaction.
-func (s *statements) recall(m *meta) (ok bool) {
+func (s *statements) recall(t *tx) (ok bool) {
 	if s.recheck(); s.known.ok {
-		*m = s.known.meta
+		t.meta, t.stored = s.known.meta, s.known.stored
+		maps.Copy(t.counts, s.known.counts)
 	}
 	ok, s.known.ok = s.known.ok, false
 	return ok
@@ -407,8 +411,9 @@ func (s *statements) checkLineups() {
 }
 
 // remember keeps the counters of a transaction that has just been committed.
-func (s *statements) remember(m meta) {
+func (s *statements) remember(k known) {
 	version, err := s.dataVersion()
-	s.known = known{err == nil, m, version}
+	k.ok, k.version = err == nil, version
+	s.known = k
 	s.lineups.version = version
 }

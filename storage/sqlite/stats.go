@@ -69,8 +69,10 @@ const (
 	sqlAdded     = `
 ON CONFLICT DO UPDATE SET n = n + excluded.n`
 	sqlAllLanes    = `SELECT lane, queue, kind FROM main.errand_lane`
-	sqlLaneNumbers = `SELECT id, n FROM main.errand_number WHERE id >= 32`
-	sqlRunning     = `SELECT lane, COUNT(*) AS n, SUM(COALESCE(length(args) + COALESCE(length(headers), 0),
+	sqlLaneNumbers = `SELECT id, n FROM main.errand_number WHERE id >= 32
+UNION ALL SELECT lane * 32 + state, 1` + fromUncounted + ` UNION ALL SELECT lane * 32 + 23, 1` + fromUncounted + `
+UNION ALL SELECT lane * 32 + 16, ` + inlineSize + fromUncounted
+	sqlRunning = `SELECT lane, COUNT(*) AS n, SUM(COALESCE(length(args) + COALESCE(length(headers), 0),
 (SELECT length(args) + COALESCE(length(headers), 0) FROM main.errand_payload WHERE job = id), 0)) AS bytes
 FROM main.errand_job WHERE state = 3 GROUP BY lane`
 	// From one priority to the next lower one, of which there are 201, by the index of
@@ -80,6 +82,7 @@ FROM main.errand_job WHERE state = 3 GROUP BY lane`
 SELECT f.id / 32, (SELECT priority FROM main.errand_job WHERE state = 2 AND lane = f.id / 32 ORDER BY priority DESC LIMIT 1)
 FROM main.errand_number f WHERE f.id >= 32 AND f.id % 32 = 2 AND n > 0`
 	oldestEnd = `
+UNION ALL SELECT lane, MAX(priority)` + fromUncounted + ` AND state = 2 GROUP BY lane
 UNION ALL SELECT lane, (SELECT priority FROM main.errand_job j WHERE state = 2 AND j.lane = top.lane AND j.priority < top.priority
 ORDER BY priority DESC LIMIT 1) FROM top WHERE priority IS NOT NULL)
 SELECT lane, MIN((SELECT due_at FROM main.errand_job j WHERE state = 2 AND j.lane = top.lane AND j.priority = top.priority ORDER BY due_at LIMIT 1)) AS n
@@ -120,6 +123,7 @@ type ledger struct {
 	leaving     map[string]bool // messages that may have lost their last job
 	keysWritten int             // rows of unique keys
 	sampling    sampling
+	uncounted
 }
 
 func newLedger() ledger { return ledger{counts: map[laneState]int64{}} }
@@ -275,15 +279,15 @@ func stats(tx *sqlx.Tx) ([]storage.LaneStats, error) {
 	return out, nil
 }
 
-// setNumber sets a number of a lane.
+// setNumber sets a number of a lane; one that has uncounted jobs comes in parts.
 func setNumber(l *storage.LaneStats, id, n int64) {
 	switch id {
 	case int64(scheduled):
-		l.Scheduled = n
+		l.Scheduled += n
 	case int64(blocked):
-		l.Blocked = n
+		l.Blocked += n
 	case int64(ready):
-		l.Ready = n
+		l.Ready += n
 	case int64(done):
 		l.Done = n
 	case int64(cancelled):
@@ -293,7 +297,7 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 	case int64(dead):
 		l.Dead = n
 	case bytesNumber:
-		l.Bytes = n
+		l.Bytes += n
 	case evictedNumber:
 		l.Evicted = n
 	case droppedNumber:
@@ -303,7 +307,7 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 	case failedNumber:
 		l.Failed = fromMicros(n)
 	case enqueuedNumber:
-		l.Total.Enqueued = n
+		l.Total.Enqueued += n
 	case cancelledGone:
 		l.Total.Cancelled = n
 	case expiredGone:
@@ -368,7 +372,7 @@ const (
 	sqlSampledRest    = `SELECT 201, id % 32 AS number, SUM(n) FROM main.errand_number WHERE id >= 201 * 32 AND id % 32 NOT BETWEEN 16 AND 20 GROUP BY number`
 	sqlSampledRunning = `SELECT MIN(lane, 201) AS of, COUNT(*) FROM main.errand_job WHERE state = 3 GROUP BY of`
 	sqlSampledOldest  = `SELECT o.lane, n FROM (` + oldestBegin + ` AND f.id < 201 * 32` + oldestEnd + `) o JOIN main.errand_lane l ON l.lane = o.lane
-WHERE NOT EXISTS (SELECT 1 FROM main.errand_hold h WHERE h.queue IN ('', l.queue) AND h.kind IN ('', l.kind)
+WHERE o.lane < 201 AND NOT EXISTS (SELECT 1 FROM main.errand_hold h WHERE h.queue IN ('', l.queue) AND h.kind IN ('', l.kind)
 AND (h.probe <> 0 OR h.until IS NULL OR h.until > ?1))`
 	sqlHasSample = `SELECT EXISTS (SELECT 1 FROM main.errand_sample WHERE at = ?1)`
 	sqlPutSample = `INSERT INTO main.errand_sample (at, numbers) VALUES (?1, ?2)`
@@ -386,7 +390,7 @@ AND at <> COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), 0) OR
 	sqlSamples      = `SELECT at, numbers FROM main.errand_sample WHERE at >=
 COALESCE((SELECT MAX(at) FROM main.errand_sample WHERE at < ?1), ?1) ORDER BY at`
 	sqlSampledLanes = sqlAllLanes + ` WHERE lane <= 200`
-	sqlLastWrite    = `SELECT n FROM main.errand_number WHERE id = 5`
+	sqlLastWrite    = `SELECT clock FROM main.errand_meta`
 )
 
 // sampleEach is [storage.SampleEach] in microseconds, as hour is.

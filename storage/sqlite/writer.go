@@ -483,7 +483,10 @@ func (w *writer) transact(ctx context.Context, batch *[]*request) (culprit int, 
 		}
 	}
 	if err == nil {
-		err = cmp.Or(t.flush(), w.stmts.runs.err())
+		err = t.flush()
+	}
+	if err == nil {
+		err = cmp.Or(w.stmts.writeInserts(), w.stmts.runs.err())
 	}
 	if err == nil {
 		err = w.reserve(t, live)
