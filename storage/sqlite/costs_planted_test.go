@@ -38,7 +38,7 @@ func TestCosts_Planted(t *testing.T) {
 			"jobtable.go", ` AND state = 3 AND cancelling = 0` + "`\n\t// For a job", ` AND state = 3 AND cancelling = 0 RETURNING lane` + "`\n\t// For a job", `failing costs more: \d+ steps`,
 		},
 		"no run forms": {
-			"jobtable.go", `if !d.was.plain || d.was.State`, `if true || !d.was.plain || d.was.State`, `drain costs more: \d+ statements`,
+			"jobtable.go", `if d.was.State != ready || d.out`, `if true || d.was.State != ready || d.out`, `drain costs more: \d+ statements`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -410,8 +410,8 @@ func (t *tx) execCount(text string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// runs are the leases and the ends of plain jobs that a call of the writer has made and not
-// written yet. Jobs with neighbouring keys and tokens are a run, which one statement writes: most
+// runs are the leases of jobs, and the ends of plain ones, that a call of the writer has made and
+// not written yet. Jobs with neighbouring keys and tokens are a run, which one statement writes: most
 // jobs are leased in the order of their keys. If a run is not as it was taken to be, the
 // transaction is rolled back, and the batch is written again without runs.
 type runs struct {
@@ -468,7 +468,7 @@ func (rs *runs) err() error {
 }
 
 // inRuns calls f, and then writes the runs of what f has changed. Until then no statement must
-// depend on the rows of plain jobs that f leases or ends. There are no runs but in transactions of
+// depend on the rows of jobs that f leases or ends. There are no runs but in transactions of
 // the writer, as OR ROLLBACK ends those of others; nor on a disk that is nearly full: jobs that are
 // kept together take their new room before they give the old one back. f must not call inRuns.
 func (t *tx) inRuns(f func() error) error {
@@ -522,13 +522,15 @@ func firstLast(jobs []inRun) []inRun {
 
 func byKey(a, b inRun) int { return cmp.Compare(a.key, b.key) }
 
-// leaseInRun reports whether a lease goes with a run. A job that may be urgent does not.
+// leaseInRun reports whether a lease goes with a run. A job that may be urgent does not, nor one
+// of a group whose others may be leased with it, see [granting.bring].
 func (t *tx) leaseInRun(d *delta) bool {
-	if !d.was.plain || d.was.State != ready || d.outOfTurn || t.stmts == nil || !t.stmts.runs.open || t.mayHurry() {
+	r := d.row
+	if d.was.State != ready || d.outOfTurn || r.leads > 0 && r.Options&hasOption != 0 || t.stmts == nil || !t.stmts.runs.open || t.mayHurry() {
 		return false
 	}
 	rs := &t.stmts.runs
-	rs.leases, rs.to = append(rs.leases, inRun{key: d.row.ID, token: d.row.Token}), *d.to
+	rs.leases, rs.to = append(rs.leases, inRun{key: r.ID, token: r.Token}), *d.to
 	return true
 }
 
