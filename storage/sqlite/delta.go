@@ -195,6 +195,7 @@ func (t *tx) runs(d *delta) error {
 	if r.option != nil && d.role != rules.NoRole {
 		r.option.Role = d.role
 	}
+	r.together = !r.UniqueKey.Valid
 	t.stmts.leased = append(t.stmts.leased, r.facts)
 	if d.outOfTurn {
 		t.stmts.lineups.stir(r.Lane)
@@ -312,7 +313,8 @@ func (t *tx) depart(d *delta) (found bool, err error) {
 	if to == ready {
 		to = 0
 	}
-	if !t.endInRun(f, e) {
+	inRun := t.endInRun(f, e)
+	if !inRun {
 		if found, err := t.remove(f, e); !found || err != nil {
 			return false, err
 		}
@@ -363,7 +365,7 @@ func (t *tx) depart(d *delta) (found bool, err error) {
 		t.gone(f.Lane, e.unkept)
 	}
 	if e.state == 0 {
-		if err := t.deleteBelongings(f); err != nil {
+		if err := t.deleteBelongings(f, inRun); err != nil {
 			return false, err
 		}
 	}

@@ -83,19 +83,8 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, step int) (out storage
 	if out.Started, err = t.starting(x.Start); err != nil {
 		return out, err
 	}
-	if n := len(x.Finish); n > 0 {
-		out.Finished = make([]storage.ItemResult, n)
-		err = t.inRuns(func() error {
-			return t.regroupOnce(n, func(i int) (err error) {
-				if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err != nil {
-					return err
-				}
-				return t.thenOf(now, x, i, &out)
-			})
-		})
-		if err != nil {
-			return out, err
-		}
+	if err := t.finishAll(now, x, &out); err != nil {
+		return out, err
 	}
 	if err := t.changeHolds(now, x); err != nil || x.Wanted()+x.Urgent <= 0 {
 		return out, err

@@ -108,7 +108,7 @@ func (s *Store) RunsOf() (prepared [2]bool) {
 	_ = s.queue.writer.alone(func() error {
 		texts := s.queue.writer.stmts.texts
 		prepared[0] = texts[sqlLeaseRun] != nil && texts[sqlKeepRun] != nil && texts[sqlDropRun] != nil
-		prepared[1] = texts[sqlLease] != nil || texts[sqlKeepPlain] != nil || texts[sqlDropJob] != nil
+		prepared[1] = texts[sqlLease] != nil || texts[sqlKeepPlain] != nil || texts[sqlDropJob] != nil || texts[sqlDropOption] != nil
 		return nil
 	})
 	return prepared

@@ -121,7 +121,7 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 		}
 		gone = r.facts
 	}
-	gone.plain = gone.plain && f.Then == nil // what follows is enqueued once the job is gone
+	gone.together = gone.together && f.Then == nil // what follows is enqueued once the job is gone
 	t.store.marks.brings(gone.Lane, int64(f.Bytes()))
 	if err := t.blame(&gone, f.Cause, e); err != nil {
 		return 0, err

@@ -25,19 +25,21 @@ var errNotEnded = errors.New("errand: the lease of a job in the transaction is n
 func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) (results []storage.ItemResult, then map[int][]storage.Enqueued, err error) {
 	err = s.inside(ctx, in, true, false, func(t *tx) error {
 		t.groups.at = t.seen(now)
-		err := t.regroupOnce(len(ends), func(i int) error {
-			r, added, err := t.finishInTx(in, now, &ends[i], &keep)
-			if err != nil {
-				return err
-			}
-			if added != nil {
-				if then == nil {
-					then = map[int][]storage.Enqueued{}
+		err := t.regroupOnce(func() error {
+			for i := range ends {
+				r, added, err := t.finishInTx(in, now, &ends[i], &keep)
+				if err != nil {
+					return err
 				}
-				then[i] = added
-			}
-			if results = append(results, r); r != storage.Applied {
-				return errNotEnded
+				if added != nil {
+					if then == nil {
+						then = map[int][]storage.Enqueued{}
+					}
+					then[i] = added
+				}
+				if results = append(results, r); r != storage.Applied {
+					return errNotEnded
+				}
 			}
 			return nil
 		})
@@ -210,6 +212,25 @@ func (t *tx) notHeld(l storage.Lease) (storage.ItemResult, error) {
 		return storage.Lost, nil
 	}
 	return storage.Ended, nil
+}
+
+// finishAll ends the leases that an exchange ends, and settles their groups once that is written.
+func (t *tx) finishAll(now time.Time, x *storage.Exchange, out *storage.ExchangeResult) error {
+	n := len(x.Finish)
+	if n == 0 {
+		return nil
+	}
+	out.Finished = make([]storage.ItemResult, n)
+	return t.regroupOnce(func() error {
+		return t.inRuns(func() (err error) {
+			for i := 0; err == nil && i < n; i++ {
+				if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err == nil {
+					err = t.thenOf(now, x, i, out)
+				}
+			}
+			return err
+		})
+	})
 }
 
 // thenOf enqueues what follows an item of an exchange that has been finished.

@@ -339,7 +339,7 @@ func (in *instance) holds(token int64) (facts, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	r, ok := in.held[token]
-	r.plain = r.plain && !in.slots[token].tried
+	r.together = r.together && !in.slots[token].tried
 	return r, ok
 }
 

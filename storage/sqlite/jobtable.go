@@ -75,9 +75,10 @@ SELECT ` + coreColumns + `, token, attempt, args, ?, ?, ? FROM main.errand_job`
 	// SQLite would keep a copy of each page until the end of the statement.
 	sqlLeaseRun = `UPDATE OR ROLLBACK main.errand_job NOT INDEXED SET state = 3, token = id + ?, instance = ?, until = ?, attempt = attempt + 1
 WHERE id BETWEEN ? AND ? AND state = 2`
-	sqlKeepRun = `INSERT OR ROLLBACK ` + keepPlain + ` NOT INDEXED` + ofRun
-	sqlDropRun = `DELETE FROM main.errand_job NOT INDEXED` + ofRun
-	ofRun      = ` WHERE id BETWEEN ? AND ? AND token = id + ? AND state = 3`
+	sqlKeepRun     = `INSERT OR ROLLBACK ` + keepPlain + ` NOT INDEXED` + ofRun
+	sqlDropRun     = `DELETE FROM main.errand_job NOT INDEXED` + ofRun
+	ofRun          = ` WHERE id BETWEEN ? AND ? AND token = id + ? AND state = 3`
+	sqlDropOptions = `DELETE FROM main.errand_option WHERE job BETWEEN ? AND ?`
 
 	sqlBury = `INSERT INTO main.errand_dead (` + carriedColumns + `, attempt, crashes, snoozes, in_effect, ended_at, reason, error, cause)
 SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
@@ -334,7 +335,7 @@ type inserts struct {
 
 // insertReady is insert for a plain job that is ready and has no priority.
 func (t *tx) insertReady(values ...any) error {
-	if !t.together() {
+	if !t.collects() {
 		_, err := t.exec(sqlInsertReadyJobs[0], values...)
 		return err
 	}
@@ -381,8 +382,8 @@ func (t *tx) payload(r *jobRow) (headers, args any, err error) {
 	return headers, args, err
 }
 
-// deleteBelongings deletes what is kept beside a job that is gone.
-func (t *tx) deleteBelongings(f *facts) error {
+// deleteBelongings deletes what is kept beside a job that is gone, see dropOption.
+func (t *tx) deleteBelongings(f *facts, inRun bool) error {
 	if f.Attempt > 1 || f.Attempt == 1 && f.State != running || f.Options&hasEdits != 0 { // else nothing has failed, nor was edited
 		if _, err := t.exec(sqlDeleteHistory, f.ID); err != nil {
 			return err
@@ -398,7 +399,7 @@ func (t *tx) deleteBelongings(f *facts) error {
 			return err
 		}
 	}
-	return t.dropOption(f)
+	return t.dropOption(f, inRun)
 }
 
 // execCount runs a statement and returns how many rows it has changed.
@@ -410,10 +411,10 @@ func (t *tx) execCount(text string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// runs are the leases of jobs, and the ends of plain ones, that a call of the writer has made and
-// not written yet. Jobs with neighbouring keys and tokens are a run, which one statement writes: most
-// jobs are leased in the order of their keys. If a run is not as it was taken to be, the
-// transaction is rolled back, and the batch is written again without runs.
+// runs are the leases of jobs, and the ends of those that are plain or not kept, that a call of the
+// writer has made and not written yet. Jobs with neighbouring keys and tokens are a run, which one
+// statement writes: most jobs are leased in the order of their keys. If a run is not as it was taken
+// to be, the transaction is rolled back, and the batch is written again without runs.
 type runs struct {
 	off    bool // the batch is written again
 	broken bool // a run was not as it was taken to be, or jobs could not be inserted together
@@ -429,6 +430,7 @@ type inRun struct {
 	key, token int64
 	purgeAt    int64 // 0 if the job is not kept, or does not end
 	size       int64 // of an end: of args and headers
+	option     bool  // the job that ends has a row of errand_option
 }
 
 // firstLeaf is how many bytes the rows have that are deleted last, those with the lowest keys.
@@ -455,9 +457,9 @@ func (rs *runs) orRowByRow(transact func() (culprit int, err error)) (culprit in
 	return culprit, err
 }
 
-// together reports whether plain jobs are written many at a time: in transactions of the writer, but
+// collects reports whether changes are collected, so that jobs are written many at a time: in transactions of the writer, but
 // not on a disk that is nearly full.
-func (t *tx) together() bool { return t.inTx && !t.stmts.runs.off && !t.store.marks.low.Load() }
+func (t *tx) collects() bool { return t.inTx && !t.stmts.runs.off && !t.store.marks.low.Load() }
 
 // err returns an error if broken is set, also if a request has passed over that.
 func (rs *runs) err() error {
@@ -467,29 +469,40 @@ func (rs *runs) err() error {
 	return nil
 }
 
-// inRuns calls f, and then writes the runs of what f has changed. Until then no statement must
-// depend on the rows of jobs that f leases or ends. There are no runs but in transactions of
-// the writer, as OR ROLLBACK ends those of others; nor on a disk that is nearly full: jobs that are
-// kept together take their new room before they give the old one back. f must not call inRuns.
+// inRuns calls f, which must not call inRuns, and writes the runs of what f has changed. Until then or
+// until writeRuns no statement must depend on the rows of jobs that f leases or ends. There are no runs
+// but in transactions of the writer, as OR ROLLBACK ends those of others; nor on a disk that is
+// nearly full: jobs that are kept together take their new room before they give the old one back.
 func (t *tx) inRuns(f func() error) error {
-	if !t.together() {
+	if !t.collects() {
 		return f()
 	}
 	rs := &t.stmts.runs
 	rs.open, rs.ends, rs.leases = true, rs.ends[:0], rs.leases[:0]
 	err := f()
+	if err == nil {
+		err = t.writeRuns()
+	}
 	rs.open = false
+	return err
+}
+
+// writeRuns writes the runs so far, if changes are collected.
+func (t *tx) writeRuns() error {
+	if t.stmts == nil || !t.stmts.runs.open {
+		return nil
+	}
+	rs := &t.stmts.runs
 	slices.SortFunc(rs.leases, byKey)
 	slices.SortFunc(rs.ends, byKey)
-	if err == nil {
-		err = eachRun(rs.leases, t.leaseRun)
-	}
+	err := eachRun(rs.leases, t.leaseRun)
 	if err == nil {
 		err = eachRun(rs.ends, t.keepRun)
 	}
 	if err == nil {
 		err = eachRun(firstLast(rs.ends), t.dropRun)
 	}
+	rs.ends, rs.leases = rs.ends[:0], rs.leases[:0]
 	return err
 }
 
@@ -525,21 +538,20 @@ func byKey(a, b inRun) int { return cmp.Compare(a.key, b.key) }
 // leaseInRun reports whether a lease goes with a run. A job that may be urgent does not, nor one
 // of a group whose others may be leased with it, see [granting.bring].
 func (t *tx) leaseInRun(d *delta) bool {
-	r := d.row
-	if d.was.State != ready || d.outOfTurn || r.leads > 0 && r.Options&hasOption != 0 || t.stmts == nil || !t.stmts.runs.open || t.mayHurry() {
+	if d.was.State != ready || d.outOfTurn || d.row.leads > 0 && d.row.Options&hasOption != 0 || t.stmts == nil || !t.stmts.runs.open || t.mayHurry() {
 		return false
 	}
 	rs := &t.stmts.runs
-	rs.leases, rs.to = append(rs.leases, inRun{key: r.ID, token: r.Token}), *d.to
+	rs.leases, rs.to = append(rs.leases, inRun{key: d.row.ID, token: d.row.Token}), *d.to
 	return true
 }
 
-// endInRun reports whether the end of a job goes with a run.
+// endInRun reports whether the end of a job goes with a run: if it is not kept, with its option.
 func (t *tx) endInRun(f *facts, e *departure) bool {
-	if !f.plain || e.state != done && e.unkept != done || e.error != "" || e.add != (storage.Counters{}) || t.stmts == nil || !t.stmts.runs.open {
+	if !f.together || e.unkept != done && (e.state != done || !f.plain) || e.error != "" || e.add != (storage.Counters{}) || t.stmts == nil || !t.stmts.runs.open {
 		return false
 	}
-	rs, end := &t.stmts.runs, inRun{key: f.ID, token: f.Token, size: f.Size}
+	rs, end := &t.stmts.runs, inRun{key: f.ID, token: f.Token, size: f.Size, option: f.Options&hasOption != 0}
 	if e.state == done {
 		end.purgeAt = e.purgeAt
 	}
@@ -560,7 +572,13 @@ func (t *tx) keepRun(run []inRun) error {
 }
 
 func (t *tx) dropRun(run []inRun) error {
-	return t.execRun(run, sqlDropRun, run[0].key, run[len(run)-1].key, run[0].token-run[0].key)
+	first, last := run[0].key, run[len(run)-1].key
+	err := t.execRun(run, sqlDropRun, first, last, run[0].token-first)
+	if err == nil && slices.ContainsFunc(run, func(r inRun) bool { return r.option }) {
+		_, err = t.exec(sqlDropOptions, first, last)
+		t.stmts.wrote += len(run) - 1
+	}
+	return err
 }
 
 // execRun runs a statement that changes a row of each job of a run.

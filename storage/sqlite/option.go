@@ -167,9 +167,10 @@ func (t *tx) endOption(f *facts, to stateCode) error {
 	return err
 }
 
-// dropOption deletes what few jobs have of one that is gone.
-func (t *tx) dropOption(f *facts) error {
-	if f.Options&hasOption != 0 {
+// dropOption deletes what few jobs have of one that is gone. inRun: what is in errand_option goes
+// with the run.
+func (t *tx) dropOption(f *facts, inRun bool) error {
+	if f.Options&hasOption != 0 && !inRun {
 		if _, err := t.exec(sqlDropOption, f.ID); err != nil {
 			return err
 		}

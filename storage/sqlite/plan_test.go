@@ -35,6 +35,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlExtend:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlLease:        "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlLeaseRun:     "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+		sqlDropOptions:  "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlKeepRun:      "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlDropRun:      "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlExtendAsked:  "USING INTEGER PRIMARY KEY (rowid=?)",

@@ -56,13 +56,10 @@ func (t *tx) regroup(key string) error {
 	return t.settleGroup(key, false)
 }
 
-// regroupOnce calls f for 0 to n-1, and regroups after it each of the groups once that the
-// calls would have regrouped.
-func (t *tx) regroupOnce(n int, f func(i int) error) (err error) {
+// regroupOnce calls f, and regroups after it each of the groups once that f would have regrouped.
+func (t *tx) regroupOnce(f func() error) error {
 	t.groups.later = true
-	for i := 0; err == nil && i < n; i++ {
-		err = f(i)
-	}
+	err := f()
 	t.groups.later = false
 	keys := t.groups.touched
 	t.groups.touched = nil
@@ -73,12 +70,15 @@ func (t *tx) regroupOnce(n int, f func(i int) error) (err error) {
 	return err
 }
 
-// regroupNow regroups a group that was noted for later.
+// regroupNow regroups a group that was noted for later, once what its members have become is written.
 func (t *tx) regroupNow(key string) error {
 	if !slices.Contains(t.groups.touched, key) {
 		return nil
 	}
 	t.groups.touched = slices.DeleteFunc(t.groups.touched, func(k string) bool { return k == key })
+	if err := t.writeRuns(); err != nil {
+		return err
+	}
 	return t.settleGroup(key, false)
 }
 

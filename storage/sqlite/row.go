@@ -63,7 +63,8 @@ type facts struct {
 	Options   int64
 	Beside    bool    // args and headers are in errand_payload
 	Size      int64   // of args and headers; 0 if they are beside and were not read
-	plain     bool    // the job has nothing but args, and FinishTx has not ended it as far as is known
+	plain     bool    // the job has nothing but args
+	together  bool    // the job is leased and has no unique key, and FinishTx has not ended it as far as is known: see endInRun
 	option    *option // of a job that is new or leased; of others nil until it is read
 }
 

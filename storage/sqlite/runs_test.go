@@ -172,6 +172,7 @@ func (w *twins) exchange(what string, x storage.Exchange) []storage.Leased {
 		for i := range r.Leased {
 			r.Leased[i].ID = storage.ID{}
 		}
+		r.Then = nil
 		leased = r.Leased
 		return r, err
 	})
@@ -259,15 +260,33 @@ func plainJobs(n int) []storage.NewJob {
 	return jobs
 }
 
-// Plain jobs are leased, kept and deleted by statements of many rows: none of one row is prepared.
+// members returns jobs of so many groups in turn.
+func members(n, groups int) []storage.NewJob {
+	jobs := plainJobs(n)
+	for i := range jobs {
+		jobs[i].Group = fmt.Sprint("g", i%groups)
+	}
+	return jobs
+}
+
+// Plain jobs are leased, kept and deleted by statements of many rows, and members of groups that are
+// not kept too: no statement of one row is prepared.
 func TestRuns_Formed(t *testing.T) {
 	s := newDB(t, nil).open()
 	enqueue(t, s, "a", 1)
 	finish(t, s, lease(t, s, 1, "a")...) // registers the instance, and then any job might be urgent
 	s.Unprepare()
-	for _, keep := range []time.Duration{0, time.Hour} {
-		enqueue(t, s, "a", 50)
-		x := storage.Exchange{LeaseDuration: time.Minute, Retention: keptFor(keep), Finish: ends(storage.OutcomeDone, lease(t, s, 50, "a")...)}
+	for _, c := range []struct {
+		keep time.Duration
+		jobs []storage.NewJob
+	}{{0, plainJobs(50)}, {time.Hour, plainJobs(50)}, {0, members(100, 50)}} {
+		if _, err := s.Enqueue(context.Background(), t0, c.jobs); err != nil {
+			t.Fatal(err)
+		}
+		x := storage.Exchange{LeaseDuration: time.Minute, Retention: keptFor(c.keep), Finish: ends(storage.OutcomeDone, lease(t, s, 50, "a")...)}
+		if len(x.Finish) != 50 {
+			t.Fatalf("leased %d jobs, want 50", len(x.Finish))
+		}
 		slices.Reverse(x.Finish)
 		if _, err := s.Exchange(context.Background(), t0, x); err != nil {
 			t.Fatal(err)
@@ -407,11 +426,15 @@ VALUES (?1, 1, 4, 0, 0, 0, 1, 1, 0, 0, 1)`, l[10].Key)
 			})
 		},
 	} {
-		for _, keep := range []time.Duration{0, time.Hour} {
-			t.Run(fmt.Sprintf("%s, kept for %v", name, keep), func(t *testing.T) {
+		for _, c := range []struct {
+			keep time.Duration
+			jobs []storage.NewJob
+		}{{0, plainJobs(n)}, {time.Hour, plainJobs(n)}, {0, members(2*n, n)}, {time.Hour, members(2*n, n)}} {
+			keep := c.keep
+			t.Run(fmt.Sprintf("%s, group %q, kept for %v", name, c.jobs[0].Group, keep), func(t *testing.T) {
 				w := newTwins(t)
 				w.enqueue(newJob("other", "a"))
-				w.enqueue(plainJobs(n)...)
+				w.enqueue(c.jobs...)
 				l := w.exchange("lease", storage.Exchange{Wants: want(n, "a")})
 				change(w, l)
 				x := storage.Exchange{Finish: ends(storage.OutcomeDone, l...), Retention: keptFor(keep)}
@@ -420,11 +443,27 @@ VALUES (?1, 1, 4, 0, 0, 0, 1, 1, 0, 0, 1)`, l[10].Key)
 				x.Wants = want(n, "a")
 				x.Finish = append(ends(storage.OutcomeDone, l[12]), ends(storage.OutcomeRetry, l[11])...)
 				w.exchange("lease again", x)
-				if name != "kept already" && name != "without args" && name != "in another state" { // which no rule allows
+				if name != "kept already" && name != "without args" && name != "in another state" && (name != "gone" || c.jobs[0].Group == "") { // which no rule allows
 					w.d[0].Invariants(t)
 				}
 			})
 		}
+	}
+}
+
+// What follows a job joins its group as that is after the ends before it in the exchange.
+func TestRuns_Then(t *testing.T) {
+	w := newTwins(t)
+	w.enqueue(members(60, 20)...)
+	l := w.exchange("lease", storage.Exchange{Wants: want(20, "a")})
+	x := storage.Exchange{Finish: ends(storage.OutcomeDone, l...)}
+	for i := 10; i < 20; i++ { // once the first ten have ended
+		x.Finish[i].Then = members(i-9, 20)
+	}
+	w.exchange("end", x)
+	w.d[0].Invariants(t)
+	if n := w.d[0].number("SELECT COUNT(*) FROM errand_job WHERE state = 2"); n != 20 {
+		t.Errorf("%d jobs are ready, want the first of each of 20 groups", n)
 	}
 }
 
@@ -534,13 +573,17 @@ func TestRuns_LeaseChanged(t *testing.T) {
 			return nil
 		},
 	} {
-		for _, by := range []string{"the process", "another process"} {
-			t.Run(name+" by "+by, func(t *testing.T) {
-				w, kinds, jobs := newTwins(t), []string{"a", "b", "c", "d", "e", "f"}, plainJobs(40)
-				for i := range jobs { // of few lanes none is read ahead
-					jobs[i].Kind = kinds[i%len(kinds)]
+		for _, c := range []struct {
+			by   string
+			jobs []storage.NewJob
+		}{{"the process", plainJobs(40)}, {"another process", plainJobs(40)}, {"the process", members(40, 40)}, {"another process", members(40, 40)}} {
+			by := c.by
+			t.Run(fmt.Sprintf("%s by %s, group %q", name, by, c.jobs[0].Group), func(t *testing.T) {
+				w, kinds := newTwins(t), []string{"a", "b", "c", "d", "e", "f"}
+				for i := range c.jobs { // of few lanes none is read ahead
+					c.jobs[i].Kind = kinds[i%len(kinds)]
 				}
-				w.enqueue(jobs...)
+				w.enqueue(c.jobs...)
 				l := w.exchange("lease", storage.Exchange{Wants: want(10, kinds...)})
 				if lanes, _, err := w.s[0].KeptAhead(); lanes != len(kinds) || err != nil {
 					t.Fatalf("jobs of %d lanes are read ahead, %v: want %d", lanes, err, len(kinds))
@@ -640,6 +683,9 @@ func TestRuns_Histories(t *testing.T) {
 				switch r.IntN(5) {
 				case 0, 1:
 					jobs := plainJobs(1 + r.IntN(40))
+					if seed%2 > 0 {
+						jobs = members(len(jobs), 1+r.IntN(30))
+					}
 					for i := range jobs {
 						switch j := &jobs[i]; r.IntN(25) {
 						case 0:
@@ -672,11 +718,17 @@ func TestRuns_Histories(t *testing.T) {
 							o = storage.Outcome(1 + r.IntN(9))
 						}
 						x.Finish = append(x.Finish, ends(o, l)...)
+						if r.IntN(20) == 0 {
+							x.Finish[len(x.Finish)-1].Then = members(r.IntN(3), 1+r.IntN(30))
+						}
 						if r.IntN(40) == 0 { // twice
 							x.Finish = append(x.Finish, ends(o, l)...)
 						}
 					}
 					x.Wants = []storage.Want{{Queues: []string{"default", "other"}, Kinds: []string{"a"}, N: r.IntN(60)}}
+					if r.IntN(4) == 0 {
+						x.Wants[0].ByGroup = 1 + r.IntN(9)
+					}
 					held = append(slices.Clone(held[n:]), w.exchange("exchange", x)...)
 				case 4:
 					if len(held) == 0 {
