@@ -335,11 +335,13 @@ func (t *tx) endIfOver(r *jobRow, x *storage.Exchange, at int64, late *tooLate) 
 	if r.Options&hasOption == 0 {
 		return false, nil
 	}
-	o, err := t.option(r.ID)
-	if err != nil {
-		return false, err
+	if r.option == nil {
+		var err error
+		if r.option, err = t.option(r.ID); err != nil {
+			return false, err
+		}
 	}
-	r.option = o
+	o := r.option
 	startBy, deadline := o.times()
 	ended := storage.ExpiredJob{ID: r.id(), Counters: r.counters(), CreatedAt: fromMicros(r.CreatedAt), State: storage.Dead}
 	e := departure{state: dead, at: at, keepCrashes: true, inEffect: r.Policy}

@@ -25,9 +25,9 @@ WHERE job = ? AND (start_by <> 0 OR deadline <> 0 OR epoch <> 0)`
 COALESCE((SELECT base FROM main.errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
 	sqlOption = `SELECT ` + optionValues + ` FROM main.errand_option o WHERE job = ?`
 	// Most have a group and no window: to read the rest takes as long again.
-	sqlShortOption = `SELECT COALESCE(group_key, ''), role, (since | start_by | start_within | deadline | finish_within | epoch | flags) <> 0
-FROM main.errand_option WHERE job = ?`
-	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN main.errand_option o ON o.job = k.value`
+	sqlShortOption = `SELECT COALESCE(group_key, ''), role, ` + moreOption + ` FROM main.errand_option WHERE job = ?`
+	moreOption     = `((since | start_by | start_within | deadline | finish_within | epoch | flags) <> 0)`
+	sqlOptionsOf   = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN main.errand_option o ON o.job = k.value`
 
 	// What attempts have kept: see errand_kept.
 	sqlKept       = `SELECT instance, options, crashes, COALESCE(resets, 0), checkpoint FROM main.errand_job LEFT JOIN main.errand_kept ON job = id WHERE id = ?1`

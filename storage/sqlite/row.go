@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 // The columns that a job takes along from table to table. A new one that is a
@@ -65,7 +66,7 @@ type facts struct {
 	Size      int64   // of args and headers; 0 if they are beside and were not read
 	plain     bool    // the job has nothing but args
 	together  bool    // the job is leased and has no unique key, and FinishTx has not ended it as far as is known: see endInRun
-	option    *option // of a job that is new or leased; of others nil until it is read
+	option    *option // of a job that is new or leased; of others nil until it is read, see headsOf
 }
 
 // jobRow is a job of any table, as sqlx and the prepared statements read it.
@@ -132,10 +133,12 @@ func (r *jobRow) counters() storage.Counters {
 
 // Asking for a column takes as long as a tenth of the whole, so that the numbers
 // that most jobs do not have come as one, which for them is NULL.
-// There is no limit: the reader stops when it has enough.
+// There is no limit: the reader stops when it has enough. What is in errand_option comes
+// with these numbers, if there is a row: its role, whether it has more than that, and the group.
 var headsOf = `SELECT id, priority, due_at, attempt, salt, created_at, headers, args, unique_key,
 CASE WHEN ` + strings.ReplaceAll(numberColumns, ",", " |") + ` OR args IS NULL OR token
-THEN ` + strings.ReplaceAll(numberColumns, ", ", " || ' ' || ") + ` || ' ' || (args IS NULL) || ' ' || token END`
+THEN ` + strings.ReplaceAll(numberColumns, ", ", " || ' ' || ") + ` || ' ' || (args IS NULL) || ' ' || token
+|| CASE WHEN options & 1 THEN COALESCE((SELECT ' ' || role || ' ' || ` + moreOption + ` || ' ' || COALESCE(group_key, '') FROM main.errand_option WHERE job = id), '') ELSE '' END END`
 
 var sqlHeads = headsOf + ` FROM main.errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id`
 
@@ -185,8 +188,18 @@ func (r *jobRow) setRest(text string) error {
 		return err
 	}
 	r.Beside = beside != 0
-	r.Token, err = next()
-	return err
+	if r.Token, err = next(); err != nil || text == "" {
+		return err
+	}
+	role, err := next()
+	if err != nil {
+		return err
+	}
+	if more, err := next(); more != 0 || err != nil {
+		return err
+	}
+	r.option = &option{Job: r.ID, membership: membership{GroupKey: text, Role: rules.Role(role)}}
+	return nil
 }
 
 const (

@@ -41,7 +41,9 @@ func (c *calls) fits(want int, r *jobRow, lane storage.Lane) (bool, error) {
 	if w.OfAnyKind() {
 		name.lane.Kind = ""
 	}
-	if r.Options&hasOption != 0 {
+	if r.option != nil {
+		name.group = r.option.GroupKey
+	} else if r.Options&hasOption != 0 {
 		var role rules.Role
 		err := c.row(sqlMembership, []any{r.ID}, &name.group, &role)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
