@@ -15,17 +15,8 @@ const (
 	sqlMeta = `SELECT (SELECT n FROM main.errand_number WHERE id = 0), (` + sqlNextJob + `),
 (SELECT n FROM main.errand_number WHERE id = 2), (SELECT n FROM main.errand_number WHERE id = 3), (SELECT n FROM main.errand_number WHERE id = 4),
 (SELECT ` + clock + ` FROM main.errand_number WHERE id = 5), (SELECT n FROM main.errand_number WHERE id = 6), (SELECT n FROM main.errand_number WHERE id = 7)`
-	sqlNextJob  = `SELECT ` + nextJob + ` FROM main.errand_number WHERE id = 1`
-	nextJob     = `MAX(n, COALESCE((SELECT MAX(id) FROM main.errand_job), 0) + 1)`
 	sqlFindLane = `SELECT lane FROM main.errand_lane WHERE queue = ?1 AND kind = ?2`
 	sqlAddLane  = `INSERT INTO main.errand_lane (queue, kind) VALUES (?1, ?2)`
-
-	// The jobs that the numbers do not count, see [uncounted].
-	fromUncounted = ` FROM main.errand_job NOT INDEXED WHERE id >= (SELECT n FROM main.errand_number WHERE id = 1)`
-	clock         = `MAX(n, COALESCE((SELECT MAX(created_at)` + fromUncounted + `), 0))`
-	sqlUncounted  = `SELECT lane, state, ` + inlineSize + `, (SELECT n FROM main.errand_number WHERE id = 1),
-(SELECT n FROM main.errand_number WHERE id = 5)` + fromUncounted
-	inlineSize = `COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
 )
 
 // The states as the tables have them. SQL texts that use a partial index have
@@ -169,78 +160,13 @@ func (t *tx) flush() error {
 	if t.meta.clock != t.was.clock {
 		t.store.wake.clock.Store(t.meta.clock) // before others can see it
 	}
-	if t.settled() {
-		a := adder{execer: t.execer}
-		was, now := t.stored.numbers(), t.meta.numbers()
-		for id, n := range now {
-			a.add(int64(id), n-was[id])
-		}
-		for k, n := range t.counts {
-			a.add(k.lane*laneNumbers+int64(k.state), n)
-		}
-		if err := a.flush(); err != nil {
-			return err
-		}
-		t.stored = t.meta
+	if err := t.flushNumbers(); err != nil {
+		return err
 	}
 	if err := t.flushCaps(); err != nil {
 		return err
 	}
 	return t.readNews()
-}
-
-// mostUncounted is how many jobs the numbers do not count at most.
-const mostUncounted = 64
-
-// uncounted is what a transaction knows of the jobs that were enqueued last. Whoever adds a job that
-// waits, and does nothing else, leaves the numbers as they are, whose page a commit would write:
-// such jobs are counted from their rows, which hold all that the numbers would say of them. They
-// are those from the next key on that is stored, so nothing marks them. A transaction that does
-// anything else to any job writes all numbers, and so does one by which there are too many.
-type uncounted struct {
-	stored  meta  // the counters as they are stored
-	settles bool  // the transaction has done more than to add jobs that wait
-	latest  int64 // when the last of those was enqueued
-}
-
-// changes notes a change of errand_job.
-func (u *uncounted) changes(d *delta) {
-	if r := d.row; d.change == setRow && r.State.waits() && !r.Beside && r.ID >= u.stored.nextJob {
-		u.latest = max(u.latest, r.CreatedAt)
-	} else {
-		u.settles = true
-	}
-}
-
-// settled reports whether the transaction writes the numbers. A clock that no new job has would be
-// lost otherwise.
-func (t *tx) settled() bool {
-	m := t.meta
-	m.nextJob, m.clock = t.stored.nextJob, t.stored.clock
-	return t.settles || m != t.stored || t.meta.nextJob-t.stored.nextJob > mostUncounted ||
-		t.meta.clock != t.was.clock && t.meta.clock != t.latest
-}
-
-// countRest adds the jobs that the numbers do not count to what the transaction is to add, once
-// the counters have been read.
-func (t *tx) countRest() error {
-	t.stored = t.meta
-	var lane, size int64
-	var state stateCode
-	return t.each(sqlUncounted, nil, []any{&lane, &state, &size, &t.stored.nextJob, &t.stored.clock}, func() {
-		t.counts[laneState{lane, state}]++
-		t.counts[laneState{lane, enqueuedNumber}]++
-		t.counts[laneState{lane, bytesNumber}] += size
-	})
-}
-
-// left is what the transaction leaves to the next one.
-func (t *tx) left() known {
-	k := known{meta: t.meta, stored: t.stored}
-	if t.stored.nextJob < t.meta.nextJob {
-		k.counts = t.counts
-	}
-	return k
 }
 
 // readNews reads what the transaction leaves of what the cache has, as it is the only one
