@@ -13,7 +13,7 @@ import (
 )
 
 // Two processes start no more attempts together than a shared throttle lets them, and
-// about as many. A slow machine only has more time for each of them.
+// half of that at least. A slow machine only has more time for each of them.
 func TestProcesses_SharedThrottle(t *testing.T) {
 	q, path := openShared(t)
 	const rate, seconds = 10, 4
@@ -54,7 +54,8 @@ func TestProcesses_SharedThrottle(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	n, most := seen["own"]+seen["other"], rate+int(rate*took.Seconds())+3 // a second's worth may start at once
-	if n > most || n < rate*seconds*8/10 {
-		t.Errorf("%d attempts in %v, %d own and %d of the other: want %d to %d", n, took, seen["own"], seen["other"], rate*seconds*8/10, most)
+	least := rate * seconds / 2                                           // a machine that is busy loses tokens
+	if n > most || n < least {
+		t.Errorf("%d attempts in %v, %d own and %d of the other: want %d to %d", n, took, seen["own"], seen["other"], least, most)
 	}
 }
