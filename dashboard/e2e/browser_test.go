@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a test waits for a condition before it fails.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // browser is the one process of all tests.
 var browser context.Context
