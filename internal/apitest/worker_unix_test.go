@@ -321,7 +321,7 @@ func mustEnqueue(t *testing.T, q *errand.Queue, args errand.Args) errand.ID {
 // waitFor asks for a job until it is in the state that is wanted.
 func waitFor(t *testing.T, q *errand.Queue, id errand.ID, want errand.State) errand.JobInfo {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		info, err := q.Job(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)

@@ -267,7 +267,7 @@ func TestFloor_LooksNoMore(t *testing.T) {
 	defer s.Notify(func(storage.Event) {})()
 	defer d.Kill(s) // Close would say it again
 	d.restore(old)
-	for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+	for end := time.Now().Add(2 * time.Minute); ; runtime.Gosched() {
 		_, err := s.Reclaim(t.Context(), t0, 0, time.Second, 1)
 		if errors.Is(err, storage.ErrClosed) && !s.Watching() {
 			return

@@ -18,7 +18,7 @@ import (
 func TestReading_ListsKeepNoWorkerWaiting(t *testing.T) {
 	s := openTemp(t)
 	defer s.Notify(func(storage.Event) {})()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	now := time.Now()
 	if _, err := s.Enqueue(ctx, now, []storage.NewJob{{Queue: "q", Kind: "k", Args: []byte("{}")}}); err != nil {

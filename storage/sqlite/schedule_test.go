@@ -136,7 +136,7 @@ func TestSchedules_OthersAreTold(t *testing.T) {
 				if e.Schedules {
 					return
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Fatal("not told of ", change)
 			}
 		}

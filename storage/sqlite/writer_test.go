@@ -31,7 +31,7 @@ func TestWriter_BatchesAreBoundedAndHeartbeatsFirst(t *testing.T) {
 		if commits++; commits == 3 { // that of the stall, of the first batch, of the second
 			select {
 			case <-extended:
-			case <-time.After(30 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Error("the heartbeat was not in the first transaction")
 			}
 		}
