@@ -203,10 +203,22 @@ SELECT salt, created_at FROM errand_finished WHERE id = ?1 UNION ALL SELECT salt
 // rows returns what the tables have that the end of a job writes, without what is random.
 func (d *db) rows() string {
 	d.t.Helper()
+	return d.rowsOf("errand_job", "errand_finished", "errand_dead", "errand_number", "errand_history", "errand_option", "errand_kept", "errand_unique")
+}
+
+// all is rows for all that calls on jobs write.
+func (d *db) all() string {
+	d.t.Helper()
+	return d.rows() + d.rowsOf("errand_payload", "errand_tag", "errand_policy", "errand_cause", "errand_error", "errand_epoch", "errand_origin", "errand_hold") +
+		fmt.Sprint("urgent: ", d.number("SELECT COUNT(*) || COALESCE(SUM(job), 0) FROM errand_urgent"))
+}
+
+func (d *db) rowsOf(tables ...string) string {
+	d.t.Helper()
 	raw := d.raw()
 	defer raw.Close()
 	var out strings.Builder
-	for _, table := range []string{"errand_job", "errand_finished", "errand_dead", "errand_number", "errand_history", "errand_option", "errand_kept", "errand_unique"} {
+	for _, table := range tables {
 		all, err := raw.Query("SELECT * FROM " + table + " ORDER BY 1, 2")
 		if err != nil {
 			d.t.Fatal(err)
@@ -741,6 +753,257 @@ func TestRuns_Histories(t *testing.T) {
 				}
 			}
 			w.d[0].Invariants(t)
+		})
+	}
+}
+
+// Histories of jobs with all that few have come to the same with and without runs, and whether or
+// not jobs are read ahead of their leases.
+func TestRuns_HistoriesOfAll(t *testing.T) {
+	ctx := context.Background()
+	for seed := range uint64(8) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 7))
+			w := newTwins(t)
+			now := t0
+			w.d[1].exec("CREATE TABLE app (n INTEGER PRIMARY KEY)") // a commit of another connection each time
+			both := func(what string, call func(s *sqlite.Store, d *db) (any, error)) {
+				t.Helper()
+				var got [2]string
+				for i, s := range w.s {
+					if i == 1 { // which then knows nothing of what it has read ahead
+						w.d[i].exec("INSERT INTO app DEFAULT VALUES")
+					}
+					answer, err := call(s, w.d[i])
+					if err != nil {
+						t.Fatalf("%s: Store %d: %v", what, i, err)
+					}
+					got[i] = fmt.Sprintf("%+v", answer)
+				}
+				if got[0] != got[1] {
+					t.Fatalf("%s: with runs %s\nrow by row %s", what, got[0], got[1])
+				}
+				if a, b := w.d[0].all(), w.d[1].all(); a != b {
+					al, bl := strings.Split(a, "\n"), strings.Split(b, "\n")
+					for _, l := range al {
+						if !slices.Contains(bl, l) {
+							t.Log("runs: ", l)
+						}
+					}
+					for _, l := range bl {
+						if !slices.Contains(al, l) {
+							t.Log("rows: ", l)
+						}
+					}
+					t.Fatalf("%s: differ", what)
+				}
+			}
+			kinds := []string{"a", "b"}
+			if seed%2 == 1 {
+				kinds = []string{"a", "b", "c", "d", "e", "f", "g"}
+			}
+			jobs := func(n int) []storage.NewJob {
+				all := make([]storage.NewJob, n)
+				for i := range all {
+					j := &all[i]
+					*j = newJob("default", kinds[r.IntN(len(kinds))])
+					if seed%2 == 0 {
+						j.Kind = "a"
+					}
+					if r.IntN(4) > 0 {
+						j.Group = fmt.Sprint("g", r.IntN(12))
+					}
+					switch r.IntN(16) {
+					case 0:
+						j.Unique = fmt.Sprint("key ", r.IntN(4))
+						switch r.IntN(4) {
+						case 0:
+							j.UniqueFor = 5 * time.Second
+						case 1:
+							j.Conflict = &storage.Conflict{Mode: storage.Replace}
+						case 2:
+							j.Conflict = &storage.Conflict{Mode: storage.After}
+							j.Group = ""
+						}
+					case 1:
+						j.Headers = []byte(`{"h":"1"}`)
+					case 2:
+						j.Priority = r.IntN(3)
+					case 3:
+						j.Queue = "other"
+					case 4:
+						j.Args = []byte(`"` + strings.Repeat("x", 3000) + `"`)
+					case 5:
+						j.Policy = []byte(fmt.Sprintf(`{"numRetries":%d}`, r.IntN(3)))
+					case 6:
+						j.StartWithin = time.Duration(1+r.IntN(4)) * time.Second
+						j.OnExpire = []storage.State{storage.Dead, storage.Expired, ""}[r.IntN(3)]
+					case 7:
+						j.FinishWithin = time.Duration(1+r.IntN(6)) * time.Second
+					case 8:
+						j.Tags = []string{"t1", fmt.Sprint("u", r.IntN(3))}
+					case 9:
+						j.Delay = time.Duration(r.IntN(3)) * time.Second
+					case 10:
+						j.StartWithin, j.Doubtful = 3*time.Second, true
+					}
+				}
+				return all
+			}
+			var held []storage.Leased
+			finishes := func(all []storage.Leased) (out []storage.Finish) {
+				for _, l := range all {
+					o := storage.OutcomeDone
+					if r.IntN(7) == 0 {
+						o = storage.Outcome(1 + r.IntN(9))
+					}
+					f := ends(o, l)[0]
+					if o == storage.OutcomeRetry {
+						f.DueAt = now.Add(time.Duration(r.IntN(3)) * time.Second)
+						f.Stays = r.IntN(2) == 0
+					}
+					if o == storage.OutcomeUnavailable {
+						f.Since, f.Error = l.Token, "off"
+						f.Spent = &storage.Finish{Outcome: storage.OutcomeRetry, DueAt: now.Add(time.Second), Failure: &storage.NewFailure{Phase: "returned", Error: "no"}}
+					}
+					switch r.IntN(12) {
+					case 0:
+						f.Then = jobs(1 + r.IntN(3))
+					case 1:
+						f.Result = []byte(`1`)
+					case 2:
+						f.Progress = &storage.Progress{Done: 1, At: now}
+					}
+					out = append(out, f)
+				}
+				return out
+			}
+			for range 60 {
+				switch op := r.IntN(16); op {
+				case 0, 1, 2:
+					all := jobs(1 + r.IntN(30))
+					both("enqueue", func(s *sqlite.Store, _ *db) (any, error) {
+						_, err := s.Enqueue(ctx, now, all)
+						return nil, err
+					})
+				case 3, 4, 5, 6, 7:
+					if r.IntN(2) == 0 {
+						r.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
+					}
+					n := r.IntN(len(held) + 1)
+					x := storage.Exchange{LeaseDuration: time.Minute, Urgent: r.IntN(2)}
+					if r.IntN(3) == 0 {
+						x.Retention = keptFor(time.Hour)
+					}
+					x.Finish = finishes(held[:n])
+					if r.IntN(6) == 0 && n > 0 {
+						x.Finish = append(x.Finish, finishes(held[:1])...)
+					}
+					for _, l := range held[n/2:] {
+						if r.IntN(4) == 0 {
+							x.Extend = append(x.Extend, l.Lease)
+						}
+					}
+					if r.IntN(5) > 0 {
+						x.Wants = []storage.Want{{Queues: []string{"default", "other"}, Kinds: kinds, N: r.IntN(25)}}
+						if r.IntN(2) == 0 {
+							x.Wants[0].ByGroup = 1 + r.IntN(6)
+						}
+					}
+					x.Doubtful = r.IntN(2) == 0
+					var leased []storage.Leased
+					both("exchange", func(s *sqlite.Store, _ *db) (any, error) {
+						res, err := s.Exchange(ctx, now, x)
+						for i := range res.Leased {
+							res.Leased[i].ID = storage.ID{}
+						}
+						for i := range res.Expired {
+							res.Expired[i].ID = storage.ID{}
+						}
+						res.Then = nil
+						leased = res.Leased
+						return res, err
+					})
+					held = append(slices.Clone(held[n:]), leased...)
+				case 8:
+					if len(held) > 0 {
+						l := held[r.IntN(len(held))]
+						both("cancel", func(s *sqlite.Store, d *db) (any, error) {
+							_, err := s.Cancel(ctx, now, d.id(l.Key), keptFor(time.Hour))
+							return err == nil, nil
+						})
+					}
+				case 9:
+					key := 1 + r.Int64N(200)
+					both("run now", func(s *sqlite.Store, d *db) (any, error) {
+						_, err := s.RunNow(ctx, now, storage.Selection{IDs: []storage.ID{d.id(key)}}, storage.Waiting{First: true})
+						return err == nil, nil
+					})
+				case 10:
+					var e storage.Edit
+					switch r.IntN(4) {
+					case 0:
+						p := 1
+						e.Priority = &p
+					case 1:
+						e.Queue = []string{"other", "default"}[r.IntN(2)]
+					case 2:
+						e.Args = []byte(`{"new":1}`)
+					case 3:
+						e.Delay = time.Second
+					}
+					key := 1 + r.Int64N(200)
+					both("change", func(s *sqlite.Store, d *db) (any, error) {
+						_, err := s.Change(ctx, now, storage.Selection{IDs: []storage.ID{d.id(key), d.id(key + 1)}}, e)
+						return err == nil, nil
+					})
+				case 11:
+					if len(held) > 0 {
+						c := storage.Checkpoint{Lease: held[r.IntN(len(held))].Lease, Data: []byte("at")}
+						both("checkpoint", func(s *sqlite.Store, _ *db) (any, error) { return s.Checkpoint(ctx, c) })
+					}
+				case 12:
+					set := storage.Settings{storage.SettingGroupLimit: int64(1 + r.IntN(3)), storage.SettingDeadHead: int64(r.IntN(2)) * int64(storage.PassDead)}
+					if r.IntN(3) == 0 {
+						set[storage.SettingOrder] = int64(storage.Turns)
+					}
+					both("configure", func(s *sqlite.Store, _ *db) (any, error) {
+						return nil, s.Configure(ctx, storage.Lane{Queue: "default"}, set)
+					})
+					both("regroup", func(s *sqlite.Store, _ *db) (any, error) { return s.Regroup(ctx, "default", "") })
+				case 13:
+					now = now.Add(time.Duration(r.IntN(2500)) * time.Millisecond)
+				case 14:
+					key := 1 + r.Int64N(200)
+					both("redrive", func(s *sqlite.Store, d *db) (any, error) {
+						_, err := s.Redrive(ctx, now, storage.Selection{IDs: []storage.ID{d.id(key), d.id(key + 1), d.id(key + 2)}}, "")
+						return err == nil, nil
+					})
+				case 15:
+					n := min(len(held), r.IntN(4))
+					if n == 0 {
+						continue
+					}
+					fs := finishes(held[:n])
+					start := r.IntN(2) == 0
+					both("FinishTx", func(s *sqlite.Store, _ *db) (any, error) {
+						if start {
+							for _, f := range fs {
+								if err := s.Started(f.Lease, now); err != nil {
+									return nil, err
+								}
+							}
+						}
+						var res []storage.ItemResult
+						err := s.Tx(ctx, func(tx any) (err error) {
+							res, _, err = s.FinishTx(ctx, tx, now, fs, keptFor(0), nil)
+							return err
+						})
+						return fmt.Sprint(res, err == nil), nil
+					})
+				}
+				w.d[0].Invariants(t)
+			}
 		})
 	}
 }
