@@ -71,8 +71,8 @@ func (t *tx) seen(now time.Time) int64 {
 // keepClock sets the clock to the latest time that the transaction was given. What
 // is written in it has that time: if the clock lagged, a queue that goes on from it
 // after a reboot would date new jobs before this one. It costs no page, as
-// nearly all that writes a job writes numbers beside the clock, or is a new job that has the time. With the first time of a SampleEach
-// it writes the sample of that.
+// nearly all that writes a job writes numbers beside the clock, or is a new job that has the
+// time. With the first time of a SampleEach it writes the sample of that.
 func (t *tx) keepClock() error {
 	at := t.at
 	switch {

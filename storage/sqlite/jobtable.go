@@ -457,8 +457,8 @@ func (rs *runs) orRowByRow(transact func() (culprit int, err error)) (culprit in
 	return culprit, err
 }
 
-// collects reports whether changes are collected, so that jobs are written many at a time: in transactions of the writer, but
-// not on a disk that is nearly full.
+// collects reports whether changes are collected, so that jobs are written many at a time: in
+// transactions of the writer, but not on a disk that is nearly full.
 func (t *tx) collects() bool { return t.inTx && !t.stmts.runs.off && !t.store.marks.low.Load() }
 
 // err returns an error if broken is set, also if a request has passed over that.
@@ -588,6 +588,6 @@ func (t *tx) execRun(run []inRun, text string, args ...any) error {
 		err = errRun
 	}
 	t.stmts.wrote += len(run) - 1
-	t.stmts.runs.broken = err != nil
+	t.stmts.runs.broken = t.stmts.runs.broken || err != nil // writeInserts may have set it
 	return err
 }

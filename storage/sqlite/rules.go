@@ -32,9 +32,10 @@ UNION ALL SELECT c.id / 32 FROM main.errand_number c LEFT JOIN real r ON r.lane 
 	{name: "keys from the future", means: "the key of a job is below the next one",
 		sql: `SELECT id FROM (SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead),
 main.errand_meta WHERE id >= next_job`},
-	{name: "uncounted jobs that do not wait", means: "a job that the numbers do not count has not been leased, and has not ended",
+	{name: "uncounted jobs", means: "those that the numbers do not count have not been leased, have not ended, and none is missing",
 		sql: `SELECT id FROM (SELECT id, state FROM main.errand_job UNION ALL SELECT id, 0 FROM main.errand_finished UNION ALL SELECT id, 0 FROM main.errand_dead)
-WHERE id >= (SELECT n FROM main.errand_number WHERE id = 1) AND state NOT IN (1, 2, 7)`},
+WHERE id >= (SELECT n FROM main.errand_number WHERE id = 1) AND state NOT IN (1, 2, 7)
+UNION ALL SELECT next_job FROM main.errand_number, main.errand_meta WHERE id = 1 AND next_job - n <> (SELECT COUNT(*)` + fromUncounted + `)`},
 	{name: "tokens from the future", means: "the token of a lease is below the next one",
 		sql: `SELECT token FROM (SELECT token FROM main.errand_job UNION ALL SELECT token FROM main.errand_finished UNION ALL SELECT token FROM main.errand_dead),
 main.errand_meta WHERE token >= next_token`},

@@ -19,7 +19,7 @@ var broken = map[string]string{
 	"wrong bytes": `UPDATE errand_number SET n = n + 1 WHERE id % 32 = 16`,
 
 	"keys from the future":            `UPDATE errand_dead SET id = 1000000 WHERE id = (SELECT MAX(id) FROM errand_dead)`,
-	"uncounted jobs that do not wait": `UPDATE errand_number SET n = 1 WHERE id = 1`,
+	"uncounted jobs":                  `UPDATE errand_number SET n = 1 WHERE id = 1`,
 	"tokens from the future":          `UPDATE errand_job SET token = 1000 + id WHERE state = 3`,
 	"tokens of two leases":            `UPDATE errand_job SET token = 1 WHERE state = 3`,
 	"leases of nobody":                `UPDATE errand_job SET instance = 0 WHERE state = 3`,

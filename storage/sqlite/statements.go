@@ -388,7 +388,7 @@ func (s *statements) recheck() {
 	}
 }
 
-// recall sets m to the counters without reading them, and forgets them. It reports false
+// recall gives t the counters without reading them, and forgets them. It reports false
 // if they are not known. It must be called in a transaction.
 func (s *statements) recall(t *tx) (ok bool) {
 	if s.recheck(); s.known.ok {

@@ -217,17 +217,20 @@ func (t *tx) weigh(f *facts, sign int64) error {
 
 const (
 	sqlNextJob = `SELECT ` + nextJob + ` FROM main.errand_number WHERE id = 1`
-	nextJob    = `MAX(n, COALESCE((SELECT MAX(id) FROM main.errand_job), 0) + 1)`
+	nextJob    = `MAX(n, COALESCE((SELECT MAX(id) FROM main.errand_job WHERE id < n + 64), 0) + 1)`
 
-	// The jobs that the numbers do not count, see [uncounted].
-	fromUncounted = ` FROM main.errand_job NOT INDEXED WHERE id >= (SELECT n FROM main.errand_number WHERE id = 1)`
-	clock         = `MAX(n, COALESCE((SELECT MAX(created_at)` + fromUncounted + `), 0))`
-	sqlUncounted  = `SELECT lane, state, ` + inlineSize + `, (SELECT n FROM main.errand_number WHERE id = 1),
+	// The jobs that the numbers do not count, see [uncounted]. A key that is higher is damage, which
+	// is not to spread.
+	fromUncounted = ` FROM main.errand_job NOT INDEXED WHERE id BETWEEN (SELECT n FROM main.errand_number WHERE id = 1)
+AND (SELECT n + 63 FROM main.errand_number WHERE id = 1)`
+	clock        = `MAX(n, COALESCE((SELECT MAX(created_at)` + fromUncounted + `), 0))`
+	sqlUncounted = `SELECT lane, state, ` + inlineSize + `, (SELECT n FROM main.errand_number WHERE id = 1),
 (SELECT n FROM main.errand_number WHERE id = 5)` + fromUncounted
 	inlineSize = `COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
 )
 
-// mostUncounted is how many jobs the numbers do not count at most.
+// mostUncounted is how many jobs the numbers do not count at most: 64 in nextJob, fromUncounted and
+// the views.
 const mostUncounted = 64
 
 // uncounted is what a transaction knows of the jobs that were enqueued last. Whoever adds a job that

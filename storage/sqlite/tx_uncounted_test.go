@@ -337,3 +337,32 @@ func TestUncounted_Caps(t *testing.T) {
 		})
 	}
 }
+
+// A key that was never given, and a job that is lost, are found, and the next key stays as it is.
+func TestUncounted_Damage(t *testing.T) {
+	for _, c := range []struct{ damage, rule string }{
+		{`UPDATE errand_job SET id = 1 << 62 WHERE id = 1`, "keys from the future"},
+		{`UPDATE errand_job SET id = 9223372036854775807 WHERE id = 1`, "keys from the future"},
+		{`DELETE FROM errand_job WHERE id = 4`, "uncounted jobs"},
+		{`UPDATE errand_job SET id = id + 1 WHERE id = 5`, "uncounted jobs"},
+	} {
+		d := newDB(t, nil)
+		s := d.open()
+		for range 5 {
+			enqueue(t, s, "a", 1)
+		}
+		s.Kill()
+		d.exec(c.damage)
+		raw := d.raw()
+		found, err := sqlite.CheckRules(t.Context(), raw)
+		if err != nil || !says(found, c.rule) {
+			t.Errorf("%s: found %v (%v)", c.damage, found, err)
+		}
+		if err := raw.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if key := enqueue(t, d.open(), "a", 1)[0].ID.Key(); key > 7 {
+			t.Errorf("%s: the next key is %d", c.damage, key)
+		}
+	}
+}
