@@ -38,17 +38,27 @@ func atTerminal(t *testing.T, columns uint16, typed string, env []string, args .
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	cmd.Env = append(append(os.Environ(), "TERM=xterm", "NO_COLOR="), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // of its standard input
-	if err := errors.Join(cmd.Start(), terminal.Close()); err != nil {
+	defer terminal.Close()
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	// A terminal that nobody has open may end before what was written last is read. So it stays open,
+	// and shows when the program has ended.
+	const end = "the program has ended"
+	ended := make(chan error, 1)
+	go func() {
+		err := cmd.Wait()
+		_, _ = terminal.WriteString(end)
+		ended <- err
+	}()
 	shown := ""
 	for b := make([]byte, 4096); ; {
 		n, err := keyboard.Read(b)
 		if shown += string(b[:n]); strings.HasSuffix(shown, "? [y/N] ") {
 			_, err = keyboard.WriteString(typed)
 		}
-		if errors.Is(err, syscall.EIO) { // which ends what a terminal shows
-			return strings.ReplaceAll(shown, "\r\n", "\n"), cmd.Wait()
+		if all, ok := strings.CutSuffix(shown, end); ok {
+			return strings.ReplaceAll(all, "\r\n", "\n"), <-ended
 		}
 		if err != nil {
 			t.Fatal(err)
