@@ -31,7 +31,7 @@ var builds = []struct {
 	{7, "9e760351"},
 	{8, "114c39bd"},
 	{9, "02211a5e"},
-	{10, "706b3782"},
+	{10, "3d04b70b"},
 }
 
 const folder = "internal/oldfile"
