@@ -999,7 +999,7 @@ func TestRuns_HistoriesOfAll(t *testing.T) {
 							res, _, err = s.FinishTx(ctx, tx, now, fs, keptFor(0), nil)
 							return err
 						})
-						return fmt.Sprint(res, err == nil), nil
+						return fmt.Sprintf("%d %t", res, err == nil), nil
 					})
 				}
 				w.d[0].Invariants(t)
