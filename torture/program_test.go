@@ -198,7 +198,10 @@ func (m *mixer) worker() *errand.Worker {
 	if lease == 0 {
 		lease = time.Second
 	}
-	w := errand.NewWorker(m.q, &errand.WorkerOptions{Queues: m.Queues, Concurrency: max(m.Workers, 1), LeaseDuration: lease, Grace: -1})
+	w := errand.NewWorker(m.q, &errand.WorkerOptions{
+		Queues: m.Queues, Concurrency: max(m.Workers, 1), LeaseDuration: lease, Grace: -1,
+		StuckAfter: 30 * time.Second, // a busy disk takes its time for the last outcomes
+	})
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[order]) error {
 		m.voice.say("run %d %d", job.ID.Key(), job.Attempt)
 		if m.Handling > 0 {

@@ -8,13 +8,18 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// pause lets other calls come between two steps of one. It waits for none if none is under
-// way.
+// pause lets other calls come between two steps of one. It does not wait for long, as none may be
+// under way.
 func (m *Memory) pause() {
 	calls := func() (n int64) { m.locked(func() { n = m.calls }); return n }
 	before := calls()
-	for range 300 {
-		if runtime.Gosched(); calls() > before {
+	for i := range 320 {
+		if i < 300 {
+			runtime.Gosched()
+		} else { // the thread of the other call may wait for a processor
+			time.Sleep(100 * time.Microsecond)
+		}
+		if calls() > before {
 			return
 		}
 	}
