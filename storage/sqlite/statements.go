@@ -388,7 +388,7 @@ func (s *statements) recheck() {
 	}
 }
 
-// recall gives t the counters without reading them, and forgets them. It reports false
+// recall sets the counters of t without reading them, and forgets them. It reports false
 // if they are not known. It must be called in a transaction.
 func (s *statements) recall(t *tx) (ok bool) {
 	if s.recheck(); s.known.ok {

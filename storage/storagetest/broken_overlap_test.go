@@ -226,7 +226,7 @@ func TestBroken_overlapping(t *testing.T) {
 				has[name] = among[fault.name] == nil || slices.Contains(among[fault.name], name)
 			}
 			for seed := range uint64(1000) {
-				found := record(t, func(t testing.TB) { overlapOnce(t, newBroken(fault.wrap), 1+seed, has) })
+				found := recordAlone(t, func(t testing.TB) { overlapOnce(t, newBroken(fault.wrap), 1+seed, has) })
 				if found != "" {
 					t.Logf("found by history %d: %.600s", 1+seed, found)
 					return
