@@ -9,7 +9,7 @@ import (
 
 // pause lets other calls come between two steps of one. In a bubble, where time stands still until
 // all others wait, all come that can.
-func (m *Memory) pause() { time.Sleep(1) }
+func (m *Memory) pause() { time.Sleep(time.Nanosecond) }
 
 // exchangeInSteps is a store whose exchanges read, by look, and then write: act may correct
 // what the exchange has done by what was read.
