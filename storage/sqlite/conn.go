@@ -387,8 +387,8 @@ func supported(version string) error {
 // The version of modernc.org/sqlite that go.mod names, and the one of modernc.org/libc that the go.mod
 // of that version names. A test compares both with what go list says.
 const (
-	knownSQLite = "v1.60.1"
-	knownLibc   = "v1.77.1"
+	knownSQLite = "v1.62.0"
+	knownLibc   = "v1.80.1"
 )
 
 // readBuildInfo is replaced by tests.
