@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -83,6 +82,23 @@ func start(t *testing.T, name string, args ...string) *bufio.Scanner {
 	return bufio.NewScanner(errs)
 }
 
+// listening returns the address that a program logs behind before, and reads on so that the program
+// can go on to log.
+func listening(t *testing.T, lines *bufio.Scanner, before string) string {
+	t.Helper()
+	for lines.Scan() {
+		if _, address, ok := strings.Cut(lines.Text(), before); ok {
+			go func() {
+				for lines.Scan() {
+				}
+			}()
+			return address
+		}
+	}
+	t.Fatalf("a program has ended without a line with %q", before)
+	return ""
+}
+
 // get returns what a page serves.
 func get(t *testing.T, page string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(t.Context(), "GET", page, nil)
@@ -134,35 +150,19 @@ func TestPrometheus(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	lines := start(t, program, "-db", filepath.Join(dir, "jobs.db"), "-addr", "127.0.0.1:0")
-	var address string
-	for address == "" && lines.Scan() {
-		_, address, _ = strings.Cut(lines.Text(), "listening addr=")
-	}
-	go func() { // so that it can go on to log
-		for lines.Scan() {
-		}
-	}()
+	address := listening(t, lines, "listening addr=")
 
 	rules, err := filepath.Abs("alerts.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &prometheus{"http://" + free.Addr().String()}
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n  - {job_name: app, static_configs: [{targets: [%q]}]}\n", rules, address)
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	free.Close()
 	said := start(t, server, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+strings.TrimPrefix(p.address, "http://"))
-	go func() {
-		for said.Scan() {
-		}
-	}()
+		"--web.listen-address=127.0.0.1:0")
+	p := &prometheus{"http://" + listening(t, said, `msg="Listening on" address=`)}
 
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()

@@ -23,7 +23,7 @@ import (
 //errand:shows the application's own writes beside a busy queue
 func TestTurn_OthersWriteBesideUnbrokenWriting(t *testing.T) {
 	d := newDB(t, nil)
-	dsn := "file:" + d.path + "?_pragma=journal_mode(wal)&_pragma=busy_timeout(2000)"
+	dsn := "file:" + d.path + "?_pragma=journal_mode(wal)&_pragma=busy_timeout(120000)"
 	app, other := appDB(t, dsn), appDB(t, dsn)
 	if _, err := app.Exec("CREATE TABLE orders (id INTEGER PRIMARY KEY)"); err != nil {
 		t.Fatal(err)
@@ -35,6 +35,7 @@ func TestTurn_OthersWriteBesideUnbrokenWriting(t *testing.T) {
 	defer s.Close()
 	ctx, stop := context.WithCancel(context.Background())
 	over, wrote := make(chan struct{}), make(chan struct{}, 1)
+	var commits atomic.Int64
 	go func() {
 		defer close(over)
 		jobs := slices.Repeat([]storage.NewJob{newJob("default", "a")}, 500)
@@ -42,24 +43,31 @@ func TestTurn_OthersWriteBesideUnbrokenWriting(t *testing.T) {
 			if _, err := s.Enqueue(context.Background(), t0, jobs); err != nil {
 				t.Error(err)
 			}
+			commits.Add(1)
 			select {
 			case wrote <- struct{}{}:
 			default:
 			}
 		}
 	}()
+	var most int64 // commits of the queue that a write has waited for
 	for i, db := range []*sql.DB{app, other} {
 		for n := range 20 {
 			for range 3 { // it is to come in the middle of the queue's writing, not on the heels of its own
 				<-wrote
 			}
+			before := commits.Load()
 			if _, err := db.Exec("INSERT INTO orders DEFAULT VALUES"); err != nil {
 				t.Errorf("pool %d: write %d: %v", i, n, err)
 			}
+			most = max(most, commits.Load()-before)
 		}
 	}
 	stop()
 	<-over
+	if t.Logf("%d commits", most); most > 300 {
+		t.Errorf("a write has waited for %d commits: want at most 300", most)
+	}
 }
 
 // A process that keeps the turn locks others out at once, also those that were
