@@ -57,7 +57,7 @@ func (memo) Kind() string { return "memo" }
 
 const (
 	shortLease = time.Second     // the shortest there is, for those that are to lapse
-	longLease  = 3 * time.Second // for those that must not, on a busy machine either
+	longLease  = 6 * time.Second // for those that must not, on a busy machine either
 )
 
 // beOther is the other process. It says on its standard output what it does,
