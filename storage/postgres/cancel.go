@@ -46,7 +46,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 			return err
 		}
 		state = ""
-		if c.later = !c.plain() && c.scopes.none() && c.state != 0; c.later {
+		if c.later = !c.plain() && c.scopes.need.None() && c.state != 0; c.later {
 			c.scopes.leaves(c.beside)
 		}
 		if c.later || c.state == 0 {
@@ -72,7 +72,6 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 // read locks and reads the job.
 func (c *cancelling) read(ctx context.Context, conn *pgx.Conn) error {
 	c.state = 0
-	c.scopes.reset()
 	var of storage.ID
 	scan := func(row pgx.CollectableRow) error {
 		var salt int32
@@ -104,10 +103,10 @@ func (c *cancelling) write(b *pgx.Batch, keep storage.Retention) (storage.State,
 		name := c.s.lanes.name(c.lane)
 		keys, tokens := []int64{c.id.Key()}, []int64{c.token}
 		d := keep.Of(name.Queue, name.Kind)
-		if _, err := c.scopes.ended(c.id.Key(), c.beside, c.role, storage.Cancelled, d > 0); err != nil {
+		if _, err := c.scopes.tx.End(c.id.Key(), c.key, c.group, c.role, storage.Cancelled, d > 0); err != nil {
 			return "", err
 		}
-		if err := c.scopes.settleAll(); err != nil {
+		if err := c.scopes.tx.SettleAll(); err != nil {
 			return "", err
 		}
 		if d > 0 {
@@ -117,9 +116,8 @@ func (c *cancelling) write(b *pgx.Batch, keep storage.Retention) (storage.State,
 		}
 		c.state = cancelled
 	}
-	sum := sums{}
-	c.scopes.write(b, sum)
-	c.s.count(b, sum)
+	changes := c.scopes.tx.Changes()
+	c.scopes.decided(b, &changes)
 	return states[c.state], nil
 }
 

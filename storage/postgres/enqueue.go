@@ -78,8 +78,8 @@ type entering struct {
 	headers  [][]byte
 	args     [][]byte
 	keys     []int64 // once they are inserted
-	// rows, if not nil, are the jobs as the scopes of the call have them, keys included.
-	rows   []*row
+
+	// Only of jobs of which some have unique keys or groups, as their keys are.
 	unique [][]byte
 	group  []*string
 	role   []*int16
@@ -92,49 +92,44 @@ func (s *Store) entering(e *entering, now time.Time, jobs []storage.NewJob) {
 		j := &jobs[i]
 		state, due, _ := rules.DueTime(now, j)
 		e.state, e.due = append(e.state, codeOf(state)), append(e.due, due)
-		e.add(s.lanes.number(storage.Lane{Queue: j.Queue, Kind: j.Kind}), newSalt(), micros(now), j)
+		e.add(s.lanes.number(storage.Lane{Queue: j.Queue, Kind: j.Kind}), newSalt(), micros(now), j, j)
 	}
 }
 
 func newSalt() int32 { return rand.Int32N(storage.MaxSalt + 1) }
 
-// add adds what a job has apart from its state and its due time.
-func (e *entering) add(lane, salt int32, created int64, j *storage.NewJob) {
-	e.lane = append(e.lane, lane)
-	e.created = append(e.created, created)
-	e.timeout = append(e.timeout, length(j.Timeout))
-	e.salt = append(e.salt, salt)
-	e.policy = append(e.policy, optional(j.Policy))
-	e.priority, e.weight = append(e.priority, 0), append(e.weight, 0)
-	e.headers, e.args = append(e.headers, nil), append(e.args, nil)
-	e.does(len(e.lane)-1, j)
-	if e.rows != nil {
-		e.unique = append(e.unique, optional([]byte(j.Unique)))
-	}
+// add adds what a job has apart from its state and its due time. does is whose work it does: its
+// own, or that of another one of the call whose Conflict has replaced it.
+func (e *entering) add(lane, salt int32, created int64, j, does *storage.NewJob) {
+	e.lane, e.created, e.salt = append(e.lane, lane), append(e.created, created), append(e.salt, salt)
+	e.timeout, e.policy = append(e.timeout, length(j.Timeout)), append(e.policy, optional(j.Policy))
+	e.priority, e.weight = append(e.priority, int16(does.Priority)), append(e.weight, weightOf(does))
+	e.headers, e.args = append(e.headers, optional(does.Headers)), append(e.args, filled(does.Args))
 }
 
-// does sets what the i-th job does to that of j: its own, or another one of the call whose
-// Conflict has replaced it.
-func (e *entering) does(i int, j *storage.NewJob) {
-	e.priority[i], e.weight[i] = int16(j.Priority), int32(len(j.Args)+len(j.Headers))
-	e.headers[i], e.args[i] = optional(j.Headers), filled(j.Args)
-}
+// weightOf returns how many bytes a job has beside its row.
+func weightOf(j *storage.NewJob) int32 { return int32(len(j.Args) + len(j.Headers)) }
 
-// settle takes over what was decided about the jobs.
-func (e *entering) settle() {
-	e.state, e.due, e.keys = nil, nil, nil
-	for i, r := range e.rows {
-		if r.by != nil {
-			e.does(i, r.by)
-		}
-		e.keys, e.state, e.due = append(e.keys, r.id), append(e.state, r.state), append(e.due, r.due)
-		e.role, e.wasDue = append(e.role, r.roleColumn()), append(e.wasDue, r.dueColumn())
+// insertRows queues the insertion of jobs of which some have unique keys or groups.
+func insertRows(b *pgx.Batch, rows []*rules.Row) {
+	var e entering
+	var p placeColumns
+	p.grow(len(rows))
+	for _, r := range rows {
+		p.add(&r.Is)
+		e.add(int32(r.Is.Lane), int32(r.Is.Salt), r.Is.Created, r.New, r.Does)
+		e.unique = append(e.unique, optional([]byte(r.New.Unique)))
 		var group *string
-		if r.group != "" {
-			group = &r.group
+		if r.Is.Group != "" {
+			group = &r.Is.Group
 		}
 		e.group = append(e.group, group)
 	}
+	e.keys, e.state, e.due, e.role, e.wasDue = p.id, p.state, p.due, p.role, p.wasDue
+	e.inParts(func(from, to int) {
+		b.Queue(sqlInsertBeside, e.keys[from:to], e.lane[from:to], e.state[from:to], e.priority[from:to], e.due[from:to], e.created[from:to], e.timeout[from:to],
+			e.salt[from:to], e.weight[from:to], e.policy[from:to], e.headers[from:to], e.args[from:to], e.unique[from:to], e.group[from:to], e.role[from:to], e.wasDue[from:to])
+	})
 }
 
 // optional returns nil for what is empty.
@@ -145,34 +140,30 @@ func optional(b []byte) []byte {
 	return b
 }
 
-// insert queues the insertion, as few statements as may be.
+// insert queues the insertion of plain jobs, and counts them.
 func (e *entering) insert(b *pgx.Batch, d sums) {
-	if e.rows == nil {
-		e.keys = e.keys[:0]
-	} else {
-		e.settle()
+	e.keys = e.keys[:0]
+	e.inParts(func(from, to int) { e.insertPart(b, from, to) })
+	for i := range e.lane {
+		d.add(e.lane[i], e.state[i], 1)
 	}
+}
+
+// inParts calls queue for the jobs of each statement, of as few as may be.
+func (e *entering) inParts(queue func(from, to int)) {
 	for from := 0; from < len(e.lane); {
 		to, size := from, 0
 		for to < len(e.lane) && to-from < insertJobs && size < insertBytes {
 			size += int(e.weight[to]) + len(e.policy[to])
 			to++
 		}
-		e.insertPart(b, from, to)
+		queue(from, to)
 		from = to
-	}
-	for i := range e.lane {
-		d.add(e.lane[i], e.state[i], 1)
 	}
 }
 
 // insertPart queues one statement.
 func (e *entering) insertPart(b *pgx.Batch, from, to int) {
-	if e.rows != nil {
-		b.Queue(sqlInsertBeside, e.keys[from:to], e.lane[from:to], e.state[from:to], e.priority[from:to], e.due[from:to], e.created[from:to], e.timeout[from:to],
-			e.salt[from:to], e.weight[from:to], e.policy[from:to], e.headers[from:to], e.args[from:to], e.unique[from:to], e.group[from:to], e.role[from:to], e.wasDue[from:to])
-		return
-	}
 	n := to - from
 	b.Queue(sqlInsert, e.lane[from:to], e.state[from:to], e.priority[from:to], e.due[from:to], e.created[from:to], e.timeout[from:to],
 		e.salt[from:to], e.weight[from:to], e.policy[from:to], e.headers[from:to], e.args[from:to],

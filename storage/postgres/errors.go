@@ -20,9 +20,13 @@ var (
 	ErrAccess = errors.New("postgres: the server refuses access")
 )
 
+// errMissed is the error of a statement that has not found a row as it was read, see allOf.
+var errMissed = fmt.Errorf("%w: a job is not as the transaction has read it", storage.ErrCorrupt)
+
 // kinds are the errors of the server by their code, or by the class of it.
 var kinds = map[string]error{
 	"08":    storage.ErrIO,
+	"22012": errMissed,
 	"28":    ErrAccess,
 	"3D000": ErrAccess, // no such database
 	"42501": ErrAccess, // no privilege

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -180,7 +181,7 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	e.promote(b)
 	if !e.claim.chooses() {
 		e.claim.take(b, e)
-		if then := &e.finish.then; len(then.lane) > 0 && then.rows == nil {
+		if then := &e.finish.then; len(then.lane) > 0 {
 			if err := e.send(ctx, c, b, false); err != nil {
 				return err
 			}
@@ -257,11 +258,11 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 // placeDue is the transaction of place.
 func (e *exchange) placeDue(ctx context.Context, c *pgx.Conn) error {
 	sc := e.s.scopes(e.now)
-	sc.turns = micros(e.now)
+	sc.tx.Begin(e.now, micros(e.now))
 	for _, name := range e.groups {
-		sc.leaving[name] = 1
+		sc.need.End("", name)
 	}
-	var due []*row
+	var due []rules.Job
 	b := &pgx.Batch{}
 	b.Queue(sqlBegin)
 	e.s.readNew(b)
@@ -270,14 +271,13 @@ func (e *exchange) placeDue(ctx context.Context, c *pgx.Conn) error {
 	if err := e.send(ctx, c, b, false); err != nil {
 		return err
 	}
-	if err := sc.place(due); err != nil {
+	if err := sc.tx.Place(due); err != nil {
 		return err
 	}
 	e.again()
 	b = &pgx.Batch{}
-	d := sums{}
-	sc.write(b, d)
-	e.s.count(b, d)
+	changes := sc.tx.Changes()
+	sc.decided(b, &changes)
 	if !e.claim.chooses() {
 		e.claim.take(b, e)
 	}

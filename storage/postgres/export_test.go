@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -127,7 +128,8 @@ func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
 		if err := part(ctx, c, b); err != nil {
 			return err
 		}
-		if err := fn(&loading{s.scopes(time.Time{}), ctx, c}); err != nil {
+		sc := s.scopes(time.Time{})
+		if err := fn(&loading{&sc.tx, sc, ctx, c}); err != nil {
 			return err
 		}
 		return part(ctx, c, end())
@@ -136,28 +138,24 @@ func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
 
 // loading are Rows that are loaded when a rule asks for that, and not by the call before.
 type loading struct {
-	*scopes
+	*rules.Tx
+	sc  *scopes
 	ctx context.Context
 	c   *pgx.Conn
 }
 
 func (l *loading) Load(n rules.Need) error {
-	if !l.none() {
-		return l.scopes.Load(n)
+	if !l.sc.need.None() {
+		return l.Tx.Load(n)
 	}
-	for _, k := range n.Keys {
-		l.needsKeyFor(k.Name, k.Conflict)
-	}
-	for _, name := range n.Groups {
-		l.leaving[name] = 1
-	}
-	l.anew = n.Anew
+	n.Leave = slices.Repeat([]int32{1}, len(n.Groups))
+	l.sc.need = n
 	b := &pgx.Batch{}
-	l.load(b)
+	l.sc.load(b)
 	if err := part(l.ctx, l.c, b); err != nil {
 		return err
 	}
-	return l.scopes.Load(n)
+	return l.Tx.Load(n)
 }
 
 // Missing is the error of a method that is not there yet.

@@ -115,7 +115,7 @@ type burying struct {
 }
 
 type puttingBack struct {
-	*row
+	*rules.Row
 	failed bool
 	// settled: the crashes of the job begin anew.
 	settled bool
@@ -129,7 +129,7 @@ type failing struct {
 
 func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
 	f := &finishing{s: s, now: now, x: x, simple: true, ended: map[storage.Lease]bool{}, scopes: s.scopes(now)}
-	f.scopes.turns = micros(now)
+	f.scopes.tx.Begin(now, micros(now))
 	for i := range x.Finish {
 		has, ok := s.besides.get(x.Finish[i].Token)
 		if !ok {
@@ -153,7 +153,7 @@ func (f *finishing) follow() {
 	for i := range f.x.Finish {
 		if plain, _ := supported(f.x.Finish[i].Then); !plain {
 			for k := range f.x.Finish {
-				f.scopes.needs(f.x.Finish[k].Then)
+				f.scopes.need.Enter(f.x.Finish[k].Then)
 			}
 			return
 		}
@@ -164,14 +164,14 @@ func (f *finishing) follow() {
 // about some of them, unless it only ends plain jobs.
 func (f *finishing) lockAll() {
 	others := slices.Concat(f.x.Extend, f.x.Start, f.x.Stop)
-	if f.simple || len(others) == 0 && f.scopes.none() && len(f.unknown) == 0 {
+	if f.simple || len(others) == 0 && f.scopes.need.None() && len(f.unknown) == 0 {
 		return
 	}
 	for _, l := range others {
-		f.scopes.jobs = append(f.scopes.jobs, l.Key)
+		f.scopes.need.Jobs = append(f.scopes.need.Jobs, l.Key)
 	}
 	for i := range f.x.Finish {
-		f.scopes.jobs = append(f.scopes.jobs, f.x.Finish[i].Key)
+		f.scopes.need.Jobs = append(f.scopes.need.Jobs, f.x.Finish[i].Key)
 	}
 }
 
@@ -253,7 +253,7 @@ func (f *finishing) decide(d sums) error {
 			return err
 		}
 	}
-	return f.scopes.settleAll()
+	return f.scopes.tx.SettleAll()
 }
 
 // one decides about one job.
@@ -263,25 +263,26 @@ func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d 
 	kept := true
 	switch e.State {
 	case storage.Ready:
-		state, at := int16(ready), h.due
+		state, at := storage.Ready, h.due
 		if fin.DueAt.After(f.now) {
-			state = scheduled
+			state = storage.Scheduled
 		}
 		if !fin.DueAt.IsZero() {
 			at = rules.Due(fin.DueAt)
 		} else if !e.KeepPlace {
 			at = micros(f.now)
 		}
-		r := &row{id: fin.Key, lane: h.lane, group: h.group, role: h.role, was: running, state: state, due: at, Counters: e.Counters(h.counters)}
-		f.back = append(f.back, puttingBack{r, f.fails(fin), !e.KeepCrashes})
-		if err := f.scopes.putBack(r, fin.Stays); err != nil {
+		is := rules.Job{ID: fin.Key, Lane: int64(h.lane), Group: h.group, Role: h.role, State: state, Due: at, Counters: e.Counters(h.counters)}
+		r, err := f.scopes.tx.PutBack(is, fin.Stays)
+		if err != nil {
 			return err
 		}
+		f.back = append(f.back, puttingBack{r, f.fails(fin), !e.KeepCrashes})
 	default:
 		if kept = e.State == storage.Dead || keep > 0; e.State != storage.Dead {
 			f.end(fin, e, keep)
 		}
-		role, err := f.scopes.ended(fin.Key, h.beside, h.role, e.State, kept)
+		role, err := f.scopes.tx.End(fin.Key, h.key, h.group, h.role, e.State, kept)
 		if err != nil {
 			return err
 		}
@@ -302,7 +303,7 @@ func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d 
 
 // enter has the jobs enter that follow the i-th Finish.
 func (f *finishing) enter(i int, then []storage.NewJob) error {
-	if f.scopes.fresh == 0 {
+	if f.scopes.need.Fresh == 0 {
 		f.s.entering(&f.then, f.now, then)
 		for range then {
 			f.thenFor = append(f.thenFor, following{finish: i})
@@ -310,8 +311,8 @@ func (f *finishing) enter(i int, then []storage.NewJob) error {
 		return nil
 	}
 	for k := range then {
-		f.scopes.first = 0 // it enters as by a call of its own: the jobs before it are there
-		answer, err := rules.Following(f.scopes.enter(&f.then, k, &then[k]))
+		f.scopes.tx.Begin(f.now, micros(f.now)) // it enters as by a call of its own: the jobs before it are there
+		answer, err := rules.Following(f.scopes.enter(k, &then[k]))
 		if err != nil {
 			return err
 		}
@@ -344,12 +345,11 @@ func (f *finishing) write(b *pgx.Batch, d sums) error {
 	}
 	f.writeKept(b, took)
 	f.writeDead(b)
-	f.writeBack(b, d)
+	f.writeBack(b)
 	f.writeFailures(b)
-	f.scopes.write(b, d)
-	if len(f.then.lane) > 0 {
-		f.then.insert(b, d)
-	}
+	c := f.scopes.tx.Changes()
+	write(b, &c, d)
+	f.then.insert(b, d)
 	return nil
 }
 
@@ -407,25 +407,19 @@ func (f *finishing) writeDead(b *pgx.Batch) {
 	b.Queue(sqlBury, keys, n.attempt, n.retry, n.crashes, n.snoozes, reason, policy, text, cause, micros(f.now), role)
 }
 
-func (f *finishing) writeBack(b *pgx.Batch, d sums) {
+func (f *finishing) writeBack(b *pgx.Batch) {
 	if len(f.back) == 0 {
 		return
 	}
-	var keys, due []int64
-	var state []int16
+	var p placeColumns
 	var n counterColumns
 	var failed, settled []bool
-	var role []*int16
-	var wasDue []*bool
-	for _, p := range f.back {
-		keys, state, due, failed = append(keys, p.id), append(state, p.state), append(due, p.due), append(failed, p.failed)
-		settled = append(settled, p.settled)
-		n.add(p.Counters)
-		role, wasDue = append(role, p.roleColumn()), append(wasDue, p.dueColumn())
-		d.add(p.lane, running, -1)
-		d.add(p.lane, p.state, 1)
+	for _, r := range f.back {
+		p.add(&r.Is)
+		n.add(r.Is.Counters)
+		failed, settled = append(failed, r.failed), append(settled, r.settled)
 	}
-	b.Queue(sqlPutBack, keys, state, due, n.attempt, n.retry, n.crashes, n.snoozes, failed, settled, role, wasDue)
+	b.Queue(sqlPutBack, p.id, p.state, p.due, n.attempt, n.retry, n.crashes, n.snoozes, failed, settled, p.role, p.wasDue)
 }
 
 func (f *finishing) writeFailures(b *pgx.Batch) {
@@ -469,7 +463,7 @@ func (f *finishing) answer(res *storage.ExchangeResult) {
 		if res.Then == nil {
 			res.Then = map[int][]storage.Enqueued{}
 		}
-		if f.then.rows == nil && f.scopes.fresh == 0 {
+		if f.scopes.need.Fresh == 0 {
 			t.answer.ID = f.then.id(k)
 		}
 		res.Then[t.finish] = append(res.Then[t.finish], t.answer)

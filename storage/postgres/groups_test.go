@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -234,4 +235,48 @@ func TestExchange_DeadAlone(t *testing.T) {
 		t.Errorf("SkipHead returned %v, %v", id, err)
 	}
 	d.Invariants(t)
+}
+
+// A job that is not written, although it was read and locked, is an error, and nothing else is
+// written either.
+func TestExchange_Missed(t *testing.T) {
+	for what, job := range map[string]storage.NewJob{
+		"a member that is let in":      {Group: "g"},
+		"a job that follows, replaced": {Unique: "u", Conflict: &storage.Conflict{Mode: storage.Replace}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := newDB(t)
+			s := d.open()
+			job.Queue, job.Kind, job.Args = "q", "k", []byte("{}")
+			var leased []storage.Leased
+			for range 2 {
+				if _, err := s.Enqueue(t.Context(), now, []storage.NewJob{job}); err != nil {
+					t.Fatal(err)
+				}
+				res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wantOne})
+				if err != nil {
+					t.Fatal(err)
+				}
+				leased = append(leased, res.Leased...)
+			}
+			if len(leased) != 1 {
+				t.Fatalf("leased %v, want one job", leased)
+			}
+			x := storage.Exchange{Finish: []storage.Finish{{Lease: leased[0].Lease, Outcome: storage.OutcomeDone}}}
+			if job.Unique != "" {
+				x.Finish[0].Then = []storage.NewJob{job}
+			}
+			d.exec(`CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
+			d.exec(`CREATE TRIGGER nothing BEFORE UPDATE ON errand_job FOR EACH ROW WHEN (OLD.state = 7) EXECUTE FUNCTION nothing()`)
+			if _, err := s.Exchange(t.Context(), now, x); !errors.Is(err, storage.ErrCorrupt) {
+				t.Errorf("Exchange returned %v, want ErrCorrupt", err)
+			}
+			d.Invariants(t)
+			d.exec(`DROP FUNCTION nothing CASCADE`)
+			if res, err := s.Exchange(t.Context(), now, x); err != nil || res.Finished[0] != storage.Applied {
+				t.Errorf("without the fault Exchange returned %+v, %v", res, err)
+			}
+			d.Invariants(t)
+		})
+	}
 }

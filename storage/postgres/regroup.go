@@ -52,9 +52,9 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 			return part(ctx, c, end())
 		}
 		sc := s.scopes(time.Time{})
-		sc.anew = true
+		sc.need.Anew = true
 		for _, name := range r.names {
-			sc.leaving[name] = 1
+			sc.need.End("", name)
 		}
 		if len(r.names) > 0 {
 			b = &pgx.Batch{}
@@ -68,9 +68,8 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		if next, err = r.settle(sc); err != nil {
 			return err
 		}
-		d := sums{}
-		sc.write(b, d)
-		s.count(b, d)
+		changes := sc.tx.Changes()
+		sc.decided(b, &changes)
 		if mark := rules.Regrouped(r.mark, after, next); mark != r.mark {
 			b.Queue(sqlRegroupAs, queue, mark)
 		}
@@ -130,10 +129,10 @@ func (r *regrouping) look(b *pgx.Batch) {
 // settle settles the groups, and returns the name of the last one if there may be others.
 func (r *regrouping) settle(sc *scopes) (next string, err error) {
 	for i, name := range r.names {
-		if err := sc.settle(name); err != nil {
+		if err := sc.tx.Settle(name); err != nil {
 			return "", err
 		}
-		if sc.moved >= rules.RegroupMost && i < len(r.names)-1 {
+		if sc.tx.Moved() >= rules.RegroupMost && i < len(r.names)-1 {
 			_, next = rules.SplitGroup(name)
 			return next, nil
 		}

@@ -1,15 +1,12 @@
 package postgres
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"maps"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/internal/rules"
@@ -44,22 +41,22 @@ ON CONFLICT (group_key) DO UPDATE SET group_key = o.group_key WHERE false`
   UNION ALL SELECT j.id` + ofGroups + ofPlaces + `JOIN errand_job j ON j.group_key = g.k AND j.role = 2 WHERE ` + settled + `)
 ORDER BY id FOR UPDATE`
 
-	keyColumns = `key, slot, job, salt, created_at, until, EXISTS (SELECT FROM errand_job j WHERE j.id = u.job),
-  slot = 1 AND EXISTS (SELECT FROM errand_job j WHERE j.id = u.job AND state = 7 AND was_due IS NOT TRUE),
-  EXISTS (SELECT FROM errand_finished e WHERE e.id = u.job) OR EXISTS (SELECT FROM errand_dead e WHERE e.id = u.job)`
-	sqlKeys = `SELECT ` + keyColumns + ` FROM errand_unique u WHERE key = ANY($1::bytea[]) AND job <> 0`
-	// $2 are the keys of which args are to be read.
-	sqlWaiters = `SELECT u.key, j.id, j.lane, j.salt, j.created_at, j.due_at, j.state, coalesce(j.role, 0), coalesce(j.was_due, false), coalesce(j.group_key, ''),
-  j.attempt, j.retry, j.crashes, j.snoozes, j.priority, CASE WHEN u.key = ANY($2::bytea[]) THEN j.args END
-FROM errand_unique u JOIN errand_job j ON j.id = u.job WHERE u.key = ANY($1::bytea[]) ORDER BY u.key, u.slot`
+	numbersOf = `lane, due_at, state, coalesce(role, 0), coalesce(was_due, false)::integer`
+	// In the order in which a rules.Tx keeps them. A key that nobody has is there too, as it is locked. The numbers of its job are read if that waits
+	// for the key, or if $2 has the key, and the args if $3 has it.
+	sqlKeys = `SELECT u.key, u.slot, u.job, u.salt, u.created_at, u.until, j.id IS NOT NULL,
+  EXISTS (SELECT FROM errand_finished e WHERE e.id = u.job) OR EXISTS (SELECT FROM errand_dead e WHERE e.id = u.job),
+  CASE WHEN j.id IS NOT NULL AND (u.slot = 1 OR u.key = ANY($2::bytea[])) THEN ARRAY[` + numbersOf + `, attempt, retry, crashes, snoozes, priority] END,
+  coalesce(j.group_key, ''), CASE WHEN u.key = ANY($3::bytea[]) THEN j.args END
+FROM errand_unique u LEFT JOIN errand_job j ON j.id = u.job WHERE u.key = ANY($1::bytea[]) ORDER BY u.key`
 
-	// The keys of members that were not due when they came to wait are negative.
-	sqlTally = `SELECT g.k, t.taken, EXISTS (SELECT FROM errand_dead WHERE group_key = g.k AND role = 3), ` + settled + `, w.most,
-  ARRAY(SELECT CASE WHEN was_due THEN id ELSE -id END FROM errand_job WHERE group_key = g.k AND role = 1 ORDER BY id LIMIT w.most)` + ofGroups + ofPlaces + `
-CROSS JOIN LATERAL (SELECT CASE WHEN $4 OR t.taken > l.most THEN l.most ELSE l.most - t.taken END + g.n + 1 AS most) w`
-	sqlMembers = `SELECT g.k, m.*` + ofGroups + ofPlaces + `CROSS JOIN LATERAL (
-  SELECT id, role, state, lane FROM errand_job WHERE group_key = g.k AND role = 2
-  UNION ALL SELECT id, role, 6, lane FROM errand_dead WHERE group_key = g.k AND role = 3) m WHERE ` + settled
+	// Each group, with the numbers of its members that wait, and if they may be read of those that have a
+	// place and of the dead ones too.
+	sqlGroup = `SELECT g.k, t.taken, EXISTS (SELECT FROM errand_dead WHERE group_key = g.k AND role = 3), ` + settled + `, w.most, ARRAY(
+  SELECT ARRAY[id, ` + numbersOf + `] FROM errand_job WHERE group_key = g.k AND role = 2 AND ` + settled + `
+  UNION ALL SELECT ARRAY[id, lane, due_at, 6, role, 0] FROM errand_dead WHERE group_key = g.k AND role = 3 AND ` + settled + `
+  UNION ALL (SELECT ARRAY[id, ` + numbersOf + `] FROM errand_job WHERE group_key = g.k AND role = 1 ORDER BY id LIMIT w.most))` + ofGroups + ofPlaces + `
+CROSS JOIN LATERAL (SELECT CASE WHEN $4 OR t.taken > l.most THEN l.most ELSE l.most - t.taken END + g.n + 1 AS most) w ORDER BY g.k COLLATE "C"`
 
 	sqlReserve = `SELECT nextval('errand_key') FROM generate_series(1, $1::integer)`
 
@@ -71,352 +68,311 @@ ON CONFLICT (key, slot) DO UPDATE SET job = excluded.job, created_at = excluded.
 	sqlInsertBeside = `INSERT INTO errand_job (id, lane, state, priority, due_at, created_at, timeout, salt, weight, policy, headers, args, unique_key, group_key, role, was_due)
 SELECT * FROM unnest($1::bigint[], $2::integer[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[],
   $8::integer[], $9::integer[], $10::bytea[], $11::bytea[], $12::bytea[], $13::bytea[], $14::text[], $15::smallint[], $16::boolean[])`
-	sqlRewrite = `UPDATE errand_job j SET state = f.state, due_at = f.due_at, role = f.role, was_due = f.was_due, retry = f.retry, crashes = f.crashes, snoozes = f.snoozes,
-  priority = f.priority, args = coalesce(f.args, j.args), headers = CASE WHEN f.args IS NULL THEN j.headers ELSE f.headers END,
-  weight = CASE WHEN f.args IS NULL THEN j.weight ELSE length(f.args) + coalesce(length(f.headers), 0) END
-FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::integer[], $7::integer[], $8::integer[], $9::smallint[], $10::bytea[], $11::bytea[])
-  f(id, state, due_at, role, was_due, retry, crashes, snoozes, priority, args, headers) WHERE j.id = f.id`
-
-	// Members that the transaction has not read, or only their states.
-	sqlLetIn = `WITH u AS (UPDATE errand_job j SET state = CASE WHEN j.was_due OR j.due_at <= f.at THEN 2 ELSE 1 END,
-  due_at = CASE WHEN j.due_at <= f.at THEN f.at ELSE j.due_at END, role = coalesce(f.role, j.role), was_due = NULL
-  FROM unnest($1::bigint[], $2::bigint[], $3::smallint[]) f(id, at, role) WHERE j.id = f.id AND j.state = 7 RETURNING j.lane, j.state)
-INSERT INTO errand_delta SELECT lane, 7, -count(*) FROM u GROUP BY lane UNION ALL SELECT lane, state, count(*) FROM u GROUP BY lane, state`
-	sqlBlock = `WITH u AS (UPDATE errand_job j SET state = 7, role = 1, was_due = f.state = 2
-  FROM unnest($1::bigint[], $2::smallint[]) f(id, state) WHERE j.id = f.id AND j.state = f.state RETURNING j.lane, f.state)
-INSERT INTO errand_delta SELECT lane, 7, count(*) FROM u GROUP BY lane UNION ALL SELECT lane, state, -count(*) FROM u GROUP BY lane, state`
-	sqlLeavePlaces = `UPDATE errand_job SET role = 0 WHERE id = ANY($1::bigint[]) AND role = 2 AND state = 1`
-	sqlPassDead    = `UPDATE errand_dead SET role = 0 WHERE group_key = ANY($1::text[]) AND role = 3`
-	sqlDropGroups  = `DELETE FROM errand_group WHERE group_key = ANY($1::text[])`
+	// Both set what was decided of waiting jobs that are in the states $6 still. As their rows are
+	// locked, they are; if not, there is an error, and nothing of the transaction is written.
+	sqlMove = `WITH u AS (UPDATE errand_job j SET state = f.state, due_at = f.due_at, role = f.role, was_due = f.was_due
+  FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::smallint[]) f(id, state, due_at, role, was_due, was)
+  WHERE j.id = f.id AND j.state = f.was RETURNING 1) ` + allOf
+	sqlRewrite = `WITH u AS (UPDATE errand_job j SET state = f.state, due_at = f.due_at, role = f.role, was_due = f.was_due, retry = f.retry, crashes = f.crashes,
+    snoozes = f.snoozes, priority = f.priority, weight = f.weight, headers = f.headers, args = f.args
+  FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::smallint[], $7::integer[], $8::integer[], $9::integer[],
+    $10::smallint[], $11::integer[], $12::bytea[], $13::bytea[]) f(id, state, due_at, role, was_due, was, retry, crashes, snoozes, priority, weight, headers, args)
+  WHERE j.id = f.id AND j.state = f.was RETURNING 1) ` + allOf
+	// A division by zero, see errMissed, if u has fewer rows than $1.
+	allOf         = `SELECT 1 / (count(*) = cardinality($1))::integer FROM u`
+	sqlPassDead   = `UPDATE errand_dead SET role = 0 WHERE group_key = ANY($1::text[]) AND role = 3`
+	sqlDropGroups = `DELETE FROM errand_group WHERE group_key = ANY($1::text[])`
 )
 
-// scopes are the unique keys and the groups that a transaction has locked: what was read of
-// them, as the decisions of the call have left it. It is [rules.Rows] of the call.
+// scopes are the unique keys and the groups that a transaction locks, and what it knows of them.
 type scopes struct {
-	s     *Store
-	now   time.Time
-	turns int64 // the time of an exchange, see [rules.Group.Settle]
-	anew  bool
-
-	// What to lock and read.
-	leaving   map[string]int32 // groups, with how many of their members may leave
-	conflicts map[string]bool  // keys whose waiting job may be changed, with whether args are needed
-	jobs      []int64          // to be locked
-	entrants
-
-	set     obeyed
-	keys    map[string]*rules.Key
-	groups  map[string]*groupRows
-	touched []string // groups to settle
-	rows    map[int64]*row
-	others  map[int64]move
-	leave   []int64
-	pass    []string
-	ids     []int64 // for jobs that enter
-	first   int64   // of those
-	changed bool
-	moved   int // members that were let in or blocked
+	s    *Store
+	need rules.Need
+	tx   rules.Tx
+	set  obeyed
+	// What a row is scanned into: memory that rows share.
+	key struct {
+		name       pgtype.DriverBytes
+		slot       int16
+		is         rules.Keeper
+		live, kept bool
+	}
+	job     rules.Job
+	numbers numbers
 }
 
-// entrants are jobs that may enter.
-type entrants struct {
-	fresh int                 // how many there are
-	keyed map[string][]string // by group, the keys of its members, which may be empty
+// numbers are an array, whose memory is used again for the next one.
+type numbers []int64
+
+// SetDimensions implements [pgtype.ArraySetter].
+func (n *numbers) SetDimensions(dimensions []pgtype.ArrayDimension) error {
+	size := min(len(dimensions), 1)
+	for _, d := range dimensions {
+		size *= int(d.Length)
+	}
+	*n = slices.Grow((*n)[:0], size)[:size]
+	return nil
 }
 
-// row is a live job that a transaction has read or inserts, as its decisions leave it.
-type row struct {
-	id       int64
-	lane     int32
-	salt     int32
-	created  int64
-	group    string
-	role     rules.Role
-	was      int16 // its state in the table, 0 if it is new
-	state    int16
-	wasDue   bool
-	due      int64
-	priority int16
-	storage.Counters
-	args  []byte
-	by    *storage.NewJob // that has changed it
-	moved bool
-}
+// ScanIndex implements [pgtype.ArraySetter].
+func (n *numbers) ScanIndex(i int) any { return &(*n)[i] }
 
-// move is what becomes of a member that was not read.
-type move struct {
-	in    bool // it is let in, else blocked
-	at    int64
-	role  rules.Role
-	state int16 // of a blocked one before
-}
+// ScanIndexType implements [pgtype.ArraySetter].
+func (n *numbers) ScanIndexType() any { return new(int64) }
 
-// groupRows is a group as it was read.
-type groupRows struct {
-	rules.Group
-	members bool           // whether Members were read
-	due     map[int64]bool // of those that wait, whether they were due when they came to wait
+// into sets what numbersOf says of a job.
+func (n numbers) into(j *rules.Job) {
+	j.Lane, j.Due, j.State, j.Role, j.WasDue = n[0], n[1], states[n[2]], rules.Role(n[3]), n[4] == 1
 }
 
 func (s *Store) scopes(now time.Time) *scopes {
-	return &scopes{
-		s: s, now: now, leaving: map[string]int32{}, entrants: entrants{keyed: map[string][]string{}}, conflicts: map[string]bool{}, keys: map[string]*rules.Key{},
-		groups: map[string]*groupRows{}, rows: map[int64]*row{}, others: map[int64]move{},
-	}
-}
-
-// needs has the scopes of jobs that are to enter be locked.
-func (sc *scopes) needs(jobs []storage.NewJob) {
-	for i := range jobs {
-		j := &jobs[i]
-		if j.Unique != "" {
-			sc.needsKeyFor(j.Unique, j.Conflict)
-		}
-		if j.Group != "" {
-			name := rules.GroupName(j.Queue, j.Group)
-			sc.leaving[name] += 0
-			sc.keyed[name] = append(sc.keyed[name], j.Unique)
-		}
-	}
-	sc.fresh += len(jobs)
-}
-
-func (sc *scopes) needsKey(name string) {
-	if sc.keys[name] == nil {
-		sc.keys[name] = &rules.Key{Name: name}
-	}
-}
-
-// needsKeyFor is needsKey for a job with a Conflict.
-func (sc *scopes) needsKeyFor(name string, c *storage.Conflict) {
-	sc.needsKey(name)
-	if c.Replaces() {
-		sc.conflicts[name] = sc.conflicts[name] || c.Merge != nil
-	}
+	sc := &scopes{s: s}
+	sc.tx.Begin(now, 0)
+	return sc
 }
 
 // leaves has the scopes of a job be locked that may end.
-func (sc *scopes) leaves(b beside) {
-	if b.key != "" {
-		sc.needsKey(b.key)
-	}
-	if b.group != "" {
-		sc.leaving[b.group]++
-	}
-}
+func (sc *scopes) leaves(b beside) { sc.need.End(b.key, b.group) }
 
 // names returns the keys and groups to lock, in order.
 func (sc *scopes) names() (all []string) {
-	for name := range sc.keys {
-		all = append(all, "key "+name)
+	if sc.need.None() {
+		return nil
 	}
-	for name := range sc.leaving {
+	sc.need.Sort()
+	for _, name := range sc.need.Groups {
 		all = append(all, "group "+name)
 	}
-	slices.Sort(all)
+	for _, k := range sc.need.Keys {
+		all = append(all, "key "+k.Name)
+	}
 	return all
 }
 
-// none reports whether there is nothing to lock.
-func (sc *scopes) none() bool { return len(sc.keys) == 0 && len(sc.leaving) == 0 }
-
 // load queues the locking of all scopes, keys before groups before jobs, each in order, and
-// then the reading.
+// then the reading. What was read and decided before is forgotten.
 func (sc *scopes) load(b *pgx.Batch) {
-	if sc.none() && len(sc.jobs) == 0 {
+	sc.need.Sort()
+	need := &sc.need
+	sc.tx.Reset(*need)
+	if need.None() && len(need.Jobs) == 0 {
 		return
 	}
-	keys := sorts(maps.Keys(sc.keys))
-	names := slices.Sorted(maps.Keys(sc.leaving))
-	leaving := make([]int32, len(names))
-	for i, name := range names {
-		leaving[i] = sc.leaving[name]
-		for _, key := range sc.keyed[name] {
-			if _, ok := sc.conflicts[key]; ok { // another job of the call may put it off
-				leaving[i]++
+	keys, conflicts, merges := [][]byte{}, [][]byte{}, [][]byte{}
+	for _, k := range need.Keys {
+		name := []byte(k.Name)
+		keys = append(keys, name)
+		if k.Conflict.Replaces() {
+			conflicts = append(conflicts, name)
+			if k.Conflict.Merge != nil {
+				merges = append(merges, name)
 			}
 		}
 	}
-	conflicts := sorts(maps.Keys(sc.conflicts))
-	var merges [][]byte
-	for _, key := range conflicts {
-		if sc.conflicts[string(key)] {
-			merges = append(merges, key)
-		}
-	}
-	slices.Sort(sc.jobs)
+	groups := len(need.Groups)+len(conflicts) > 0
 	if len(keys) > 0 {
 		b.Queue(sqlLockKeys, keys)
 	}
-	if len(names)+len(conflicts) > 0 {
-		b.Queue(sqlLockGroups, names, leaving, conflicts)
+	if groups {
+		b.Queue(sqlLockGroups, need.Groups, need.Leave, conflicts)
 		sc.s.obey(b, &sc.set)
 	}
-	b.Queue(sqlLockRows, names, leaving, conflicts, sc.anew, sc.jobs)
+	b.Queue(sqlLockRows, need.Groups, need.Leave, conflicts, need.Anew, need.Jobs)
 	if len(keys) > 0 {
-		each(b, sc.scanKey, sqlKeys, keys)
+		each(b, sc.scanKey, sqlKeys, keys, conflicts, merges)
 	}
-	if len(conflicts) > 0 {
-		each(b, sc.scanWaiter, sqlWaiters, conflicts, merges)
-	}
-	if len(names)+len(conflicts) > 0 {
-		each(b, sc.scanGroup, sqlTally, names, leaving, conflicts, sc.anew)
-		each(b, sc.scanMember, sqlMembers, names, leaving, conflicts, sc.anew)
+	if groups {
+		each(b, sc.scanGroup, sqlGroup, need.Groups, need.Leave, conflicts, need.Anew)
 		sc.set.check(b)
 	}
-	if sc.fresh > 0 {
+	if need.Fresh > 0 {
 		each(b, func(row pgx.CollectableRow) error {
 			var id int64
 			err := row.Scan(&id)
-			sc.ids = append(sc.ids, id)
+			sc.tx.ReadFresh(id)
 			return err
-		}, sqlReserve, sc.fresh)
+		}, sqlReserve, need.Fresh)
 	}
 }
 
-// sorts returns names in order, as the columns have them.
-func sorts(names func(yield func(string) bool)) [][]byte {
-	all := [][]byte{}
-	for name := range names {
-		all = append(all, []byte(name))
-	}
-	slices.SortFunc(all, bytes.Compare)
-	return all
-}
-
-func (sc *scopes) scanWaiter(in pgx.CollectableRow) error {
-	var key []byte
-	r := &row{}
-	err := in.Scan(&key, &r.id, &r.lane, &r.salt, &r.created, &r.due, &r.state, &r.role, &r.wasDue, &r.group,
-		&r.Attempt, &r.Retry, &r.Crashes, &r.Snoozes, &r.priority, &r.args)
+// scanKey reads a row of sqlKeys.
+func (sc *scopes) scanKey(in pgx.CollectableRow) error {
+	k, j := &sc.key, &sc.job
+	*j = rules.Job{}
+	err := in.Scan(&k.name, &k.slot, &k.is.Job, &k.is.Salt, &k.is.Created, &k.is.Until, &k.live, &k.kept,
+		&sc.numbers, &j.Group, &j.Args)
 	if err != nil {
 		return err
 	}
-	r.was = r.state
-	sc.rows[r.id] = r
+	sc.tx.ReadKey(string(k.name), k.slot == 1, k.is, k.live, k.kept)
+	if n := sc.numbers; len(n) > 0 {
+		j.ID, j.Salt, j.Created = k.is.Job, k.is.Salt, k.is.Created
+		n.into(j)
+		j.Counters = storage.Counters{Attempt: int(n[5]), Retry: int(n[6]), Crashes: int(n[7]), Snoozes: int(n[8])}
+		j.Priority = int(n[9])
+		sc.tx.ReadJob(*j)
+	}
 	return nil
 }
 
 func (sc *scopes) scanGroup(in pgx.CollectableRow) error {
-	g := &groupRows{due: map[int64]bool{}}
+	var g rules.Group
+	var members bool
 	var most int64
-	var waiting []int64
-	if err := in.Scan(&g.Name, &g.Taken, &g.Dead, &g.members, &most, &waiting); err != nil {
+	if err := in.Scan(&g.Name, &g.Taken, &g.Dead, &members, &most, &sc.numbers); err != nil {
 		return err
 	}
-	for _, job := range waiting {
-		g.due[max(job, -job)] = job > 0
-		g.Waiting = append(g.Waiting, max(job, -job))
+	g.Rule = rules.GroupRuleOf(sc.set.of, g.Name)
+	sc.tx.ReadGroup(g, members, most)
+	for n := range slices.Chunk(sc.numbers, 6) {
+		j := rules.Job{ID: n[0], Group: g.Name}
+		n[1:].into(&j)
+		sc.tx.ReadMember(j)
 	}
-	g.More = int64(len(waiting)) >= most
-	sc.groups[g.Name] = g
 	return nil
 }
 
-func (sc *scopes) scanMember(in pgx.CollectableRow) error {
-	var name string
-	var m rules.Member
-	var state int16
-	if err := in.Scan(&name, &m.Job, &m.Role, &state, &m.Lane); err != nil {
-		return err
-	}
-	m.State = states[state]
-	g := sc.groups[name]
-	g.Members = append(g.Members, m)
-	return nil
+// enter decides about a new job at an index of its call.
+func (sc *scopes) enter(i int, j *storage.NewJob) (storage.Enqueued, error) {
+	return sc.tx.Enter(i, j, int64(sc.s.lanes.number(storage.Lane{Queue: j.Queue, Kind: j.Kind})), uint32(newSalt()))
 }
 
-// reset forgets what was read and decided, so that the transaction can run again.
-func (sc *scopes) reset() {
-	for name := range sc.keys {
-		sc.keys[name] = &rules.Key{Name: name}
+// changes returns a batch that writes what was decided, nil if that is nothing.
+func (sc *scopes) changes() *pgx.Batch {
+	c := sc.tx.Changes()
+	if c.None() {
+		return nil
 	}
-	clear(sc.groups)
-	clear(sc.rows)
-	clear(sc.others)
-	sc.touched, sc.leave, sc.pass, sc.ids, sc.first, sc.changed, sc.moved = nil, nil, nil, nil, 0, false, 0
+	b := &pgx.Batch{}
+	sc.decided(b, &c)
+	return b
 }
 
-// next returns a key for a job that enters.
-func (sc *scopes) next() int64 {
-	if sc.first == 0 {
-		slices.Sort(sc.ids)
-		sc.first = sc.ids[0]
-	}
-	id := sc.ids[0]
-	sc.ids = sc.ids[1:]
-	return id
+// decided queues what was decided, and what it adds to the numbers.
+func (sc *scopes) decided(b *pgx.Batch, c *rules.Changes) {
+	d := sums{}
+	write(b, c, d)
+	sc.s.count(b, d)
 }
 
-// write queues what was decided, but for jobs of the exchange and those that enter.
-func (sc *scopes) write(b *pgx.Batch, d sums) {
-	if sc.none() {
+// write queues what was decided, and counts it, but for the jobs that end and what only a Finish
+// changes of a job that has run.
+func write(b *pgx.Batch, c *rules.Changes, d sums) {
+	writeKeys(b, c.Keys)
+	var moved, rewritten, fresh []*rules.Row
+	for _, r := range c.Jobs {
+		switch {
+		case r.New != nil:
+			fresh = append(fresh, r)
+		case r.Does != nil:
+			rewritten = append(rewritten, r)
+		case r.Was.State != storage.Running: // else finish has written it
+			moved = append(moved, r)
+		}
+		if r.New == nil {
+			d.add(int32(r.Was.Lane), codeOf(r.Was.State), -1)
+		}
+		d.add(int32(r.Is.Lane), codeOf(r.Is.State), 1)
+	}
+	rewrite(b, rewritten)
+	move(b, moved)
+	if len(c.Pass) > 0 {
+		b.Queue(sqlPassDead, c.Pass)
+	}
+	if len(c.Empty) > 0 {
+		b.Queue(sqlDropGroups, c.Empty)
+	}
+	insertRows(b, fresh)
+}
+
+// writeKeys queues the keys whose rows are others than were read. One that nobody has goes,
+// also if it was there only as a lock.
+func writeKeys(b *pgx.Batch, keys []*rules.Key) {
+	var drop, write [][]byte
+	var dropSlot, slots []int16
+	var jobs, created, until []int64
+	var salt []int32
+	for _, k := range keys {
+		key := []byte(k.Name)
+		for slot, is := range [2]rules.Keeper{k.Holder, k.Behind} {
+			switch {
+			case is.Job == 0 && (slot == 0 || k.Were[slot].Job != 0):
+				drop, dropSlot = append(drop, key), append(dropSlot, int16(slot))
+			case is != k.Were[slot] && is.Job != 0:
+				write, slots = append(write, key), append(slots, int16(slot))
+				jobs, created, until, salt = append(jobs, is.Job), append(created, is.Created), append(until, is.Until), append(salt, int32(is.Salt))
+			}
+		}
+	}
+	if len(drop) > 0 {
+		b.Queue(sqlDropKeys, drop, dropSlot)
+	}
+	if len(write) > 0 {
+		b.Queue(sqlWriteKeys, write, slots, jobs, created, until, salt)
+	}
+}
+
+// placeColumns are states and places of jobs, as columns.
+type placeColumns struct {
+	id, due []int64
+	state   []int16
+	role    []*int16
+	wasDue  []*bool
+}
+
+// grow makes room for n jobs.
+func (c *placeColumns) grow(n int) {
+	c.id, c.due, c.state = make([]int64, 0, n), make([]int64, 0, n), make([]int16, 0, n)
+	c.role, c.wasDue = make([]*int16, 0, n), make([]*bool, 0, n)
+}
+
+func (c *placeColumns) add(j *rules.Job) {
+	c.id, c.due, c.state = append(c.id, j.ID), append(c.due, j.Due), append(c.state, codeOf(j.State))
+	c.role = append(c.role, roleOf(j.Role, j.Group != ""))
+	var wasDue *bool
+	if j.State == storage.Blocked {
+		wasDue = &j.WasDue
+	}
+	c.wasDue = append(c.wasDue, wasDue)
+}
+
+// rewrite queues what waiting jobs are to do.
+func rewrite(b *pgx.Batch, rows []*rules.Row) {
+	if len(rows) == 0 {
 		return
 	}
-	sc.writeKeys(b)
-	sc.writeRows(b, d)
-	var in, at, out []int64
-	var role []*int16
-	var was []int16
-	for _, id := range slices.Sorted(maps.Keys(sc.others)) {
-		if m := sc.others[id]; m.in {
-			in, at, role = append(in, id), append(at, m.at), append(role, roleOf(m.role, m.role != rules.NoRole))
+	var p placeColumns
+	var was, priority []int16
+	var n counterColumns
+	var weight []int32
+	var headers, args [][]byte
+	for _, r := range rows {
+		p.add(&r.Is)
+		if r.Was.State == storage.Running { // finish has put it back
+			was = append(was, codeOf(r.Is.State))
 		} else {
-			out, was = append(out, id), append(was, m.state)
+			was = append(was, codeOf(r.Was.State))
 		}
+		n.add(r.Is.Counters)
+		priority, weight = append(priority, int16(r.Is.Priority)), append(weight, weightOf(r.Does))
+		headers, args = append(headers, optional(r.Does.Headers)), append(args, filled(r.Does.Args))
 	}
-	if len(sc.leave) > 0 {
-		b.Queue(sqlLeavePlaces, sc.leave)
-	}
-	if len(out) > 0 {
-		b.Queue(sqlBlock, out, was)
-	}
-	if len(in) > 0 {
-		b.Queue(sqlLetIn, in, at, role)
-	}
-	if len(sc.pass) > 0 {
-		b.Queue(sqlPassDead, sc.pass)
-	}
-	var empty []string
-	for name, g := range sc.groups {
-		if g.Taken == 0 && !g.Dead && len(g.Waiting) == 0 {
-			empty = append(empty, name)
-		}
-	}
-	if len(empty) > 0 {
-		b.Queue(sqlDropGroups, empty)
-	}
+	b.Queue(sqlRewrite, p.id, p.state, p.due, p.role, p.wasDue, was, n.retry, n.crashes, n.snoozes, priority, weight, headers, args)
 }
 
-// writeRows queues the changes of jobs that were read and are in the table.
-func (sc *scopes) writeRows(b *pgx.Batch, d sums) {
-	var ids, due []int64
-	var state, priority []int16
-	var role []*int16
-	var wasDue []*bool
-	var n counterColumns
-	var args, headers [][]byte
-	for _, id := range slices.Sorted(maps.Keys(sc.rows)) {
-		r := sc.rows[id]
-		if r.was == 0 || !r.moved && r.by == nil || r.was == running && r.by == nil {
-			continue // a new job, which insert writes; one that stays as it is; or one that finish writes
-		}
-		ids, due, state, priority = append(ids, id), append(due, r.due), append(state, r.state), append(priority, r.priority)
-		role, wasDue = append(role, r.roleColumn()), append(wasDue, r.dueColumn())
-		n.add(r.Counters)
-		if r.by == nil {
-			args, headers = append(args, nil), append(headers, nil)
-		} else {
-			args, headers = append(args, filled(r.by.Args)), append(headers, optional(r.by.Headers))
-		}
-		if r.was != running {
-			d.add(r.lane, r.was, -1)
-			d.add(r.lane, r.state, 1)
-		}
+// move queues the states and places of jobs that wait.
+func move(b *pgx.Batch, rows []*rules.Row) {
+	if len(rows) == 0 {
+		return
 	}
-	if len(ids) > 0 {
-		b.Queue(sqlRewrite, ids, state, due, role, wasDue, n.retry, n.crashes, n.snoozes, priority, args, headers)
+	var p placeColumns
+	p.grow(len(rows))
+	was := make([]int16, 0, len(rows))
+	for _, r := range rows {
+		p.add(&r.Is)
+		was = append(was, codeOf(r.Was.State))
 	}
+	b.Queue(sqlMove, p.id, p.state, p.due, p.role, p.wasDue, was)
 }
 
 // filled returns args that are not nil.
@@ -427,6 +383,7 @@ func filled(args []byte) []byte {
 	return args
 }
 
+// roleOf returns a role as the tables have it: NULL if the job has no group.
 func roleOf(r rules.Role, has bool) *int16 {
 	if !has {
 		return nil
@@ -434,44 +391,6 @@ func roleOf(r rules.Role, has bool) *int16 {
 	n := int16(r)
 	return &n
 }
-
-// roleColumn returns what the table has of the role: NULL if the job has no group.
-func (r *row) roleColumn() *int16 { return roleOf(r.role, r.group != "") }
-
-func (r *row) dueColumn() *bool {
-	if r.state != blocked {
-		return nil
-	}
-	return &r.wasDue
-}
-
-// block has a job wait behind others.
-func (r *row) block() {
-	if r.state != blocked {
-		r.wasDue = r.state == ready
-	}
-	r.state, r.moved = blocked, true
-}
-
-// letIn makes a blocked job ready if it was due when it was blocked, or is due by at, and else
-// scheduled.
-func (r *row) letIn(at int64, as rules.Role) {
-	r.state, r.role, r.moved = scheduled, cmp.Or(as, r.role), true
-	if r.due <= at {
-		r.state, r.due = ready, at
-	} else if r.wasDue {
-		r.state = ready
-	}
-}
-
-func (r *row) member() rules.Member {
-	return rules.Member{Job: r.id, Lane: int64(r.lane), Role: r.role, State: states[r.state]}
-}
-
-func (r *row) jobID() storage.ID { return jobID(r.created, r.salt, r.id) }
-
-// never is a time before all due times.
-const never = math.MinInt64
 
 // inTransaction runs fn twice in a transaction: first what it queues is only to lock and to
 // read; what it queues then ends it. If fn returns nil as the second batch, nothing is written.

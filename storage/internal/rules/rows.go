@@ -25,19 +25,6 @@ type Rows interface {
 // ErrNotLoaded says that a rule has asked for what it has not loaded, or decided about it.
 var ErrNotLoaded = errors.New("errand: a rule is about rows that it has not loaded")
 
-// Need is what a rule may ask for.
-type Need struct {
-	Keys   []NeedKey
-	Groups []string
-	Anew   bool // of all groups, see Group.Settle
-}
-
-// NeedKey is a unique key, with the Conflict of who needs it.
-type NeedKey struct {
-	Name     string
-	Conflict *storage.Conflict
-}
-
 // Delta is what a rule answers with: sets of rows, each with what becomes of them. Whoever writes
 // it knows what else belongs to that: what is counted, who is told. A row is there once at most.
 // The zero value is empty.

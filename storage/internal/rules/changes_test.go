@@ -1,0 +1,89 @@
+package rules
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/errandq/errand/storage"
+)
+
+func TestJob_letIn(t *testing.T) {
+	for _, c := range []struct {
+		was  Job
+		at   int64
+		as   Role
+		want Job
+	}{
+		{Job{Due: 5}, 0, NoRole, Job{State: storage.Scheduled, Due: 5}},
+		{Job{Due: -5}, 0, NoRole, Job{State: storage.Scheduled, Due: -5}},
+		{Job{Due: 5, WasDue: true, Role: Waits}, 0, NoRole, Job{State: storage.Ready, Due: 5, Role: Waits}},
+		{Job{Due: 5, Role: Waits}, 4, Placed, Job{State: storage.Scheduled, Due: 5, Role: Placed}},
+		{Job{Due: 5, Role: Waits}, 5, Placed, Job{State: storage.Ready, Due: 5, Role: Placed}},
+		{Job{Due: 5, Role: Waits, WasDue: true}, 6, Placed, Job{State: storage.Ready, Due: 6, Role: Placed}},
+	} {
+		is := c.was
+		is.State = storage.Blocked
+		if is.letIn(c.at, c.as); !reflect.DeepEqual(is, c.want) {
+			t.Errorf("%+v at %d: %+v, want %+v", c.was, c.at, is, c.want)
+		}
+	}
+}
+
+func TestRow_Moved(t *testing.T) {
+	was := Job{State: storage.Blocked, Due: 5, Role: Waits}
+	for _, c := range []struct {
+		is   Job
+		want bool
+	}{
+		{was, false},
+		{Job{State: storage.Blocked, Due: 5, Role: Waits, Priority: 1}, false},
+		{Job{State: storage.Ready, Due: 5, Role: Waits}, true},
+		{Job{State: storage.Blocked, Due: 6, Role: Waits}, true},
+		{Job{State: storage.Blocked, Due: 5, Role: Placed}, true},
+		{Job{State: storage.Blocked, Due: 5, Role: Waits, WasDue: true}, true},
+	} {
+		if r := (Row{Was: was.standing(), Is: c.is}); r.Moved() != c.want {
+			t.Errorf("%+v has moved: %t", c.is, !c.want)
+		}
+	}
+}
+
+// What is not changed is not written, not even if it was changed and changed back.
+func TestTx_Changes(t *testing.T) {
+	m := newMemory(t)
+	m.enqueue(keyed("u", "a", storage.Keep), grouped("g", ""), grouped("g", ""))
+	m.need.Enter([]storage.NewJob{keyed("u", "b", storage.Keep)})
+	m.need.End("", "q g")
+	m.load()
+	if _, err := m.enter(keyed("u", "b", storage.Keep)); err != nil {
+		t.Fatal(err)
+	}
+	m.must(m.tx.Settle("q g"))
+	if c := m.tx.Changes(); !c.None() || len(c.Empty) > 0 {
+		t.Errorf("%d jobs have changed: %+v", len(c.Jobs), c)
+	}
+	for _, to := range []func(is *Job){
+		func(is *Job) { is.block() },
+		func(is *Job) { is.letIn(0, Placed) },
+	} {
+		r, err := m.tx.member(m.tx.groups.get("q g"), 2)
+		m.must(err)
+		to(&r.Is)
+	}
+	if c := m.tx.Changes(); !c.None() {
+		t.Errorf("%d jobs were blocked, and let in again", len(c.Jobs))
+	}
+	var unsettled Tx
+	unsettled.ReadGroup(Group{Name: "q g"}, false, 9)
+	unsettled.ReadMember(Job{ID: 1, Group: "q g", Role: Waits})
+	if c := unsettled.Changes(); len(c.Empty) > 0 {
+		t.Error("a group is empty of which a member waits")
+	}
+	for what, c := range map[string]Changes{
+		"a job": {Jobs: []*Row{{}}}, "a key": {Keys: []*Key{{Holder: Keeper{Job: 1}}}}, "who waits for a key": {Keys: []*Key{{Were: [2]Keeper{1: {Job: 1}}}}}, "dead members": {Pass: []string{"q g"}},
+	} {
+		if c.None() {
+			t.Errorf("a change of %s is none", what)
+		}
+	}
+}

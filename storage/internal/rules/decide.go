@@ -1,0 +1,290 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Enter decides about a new job at an index of its call, and returns the answer. The job has a number
+// of a lane, and the salt of its ID.
+func (t *Tx) Enter(index int, j *storage.NewJob, lane int64, salt uint32) (storage.Enqueued, error) {
+	if len(t.fresh) == 0 {
+		return storage.Enqueued{}, unread("a key for a new job")
+	}
+	if t.first == 0 {
+		slices.Sort(t.fresh)
+		t.first = t.fresh[0]
+	}
+	r := Row{New: j, Does: j, work: true}
+	r.Is = Job{ID: t.fresh[0], Lane: lane, Created: t.now.UnixMicro(), Salt: salt, Group: GroupName(j.Queue, j.Group), Priority: j.Priority}
+	r.Is.State, r.Is.Due, _ = DueTime(t.now, j)
+	t.fresh = t.fresh[1:]
+	if j.Unique != "" {
+		c, err := t.claim(&r, j)
+		if err != nil {
+			return storage.Enqueued{}, err
+		}
+		if c.Verdict < Follow {
+			return c.Answer(index, t.first)
+		}
+	}
+	is := t.rows.add(r.Is.ID)
+	*is = r
+	answer := storage.Enqueued{ID: Keeper{Job: r.Is.ID, Created: r.Is.Created, Salt: salt}.ID()}
+	if r.Is.Group == "" {
+		return answer, nil
+	}
+	return answer, t.join(is)
+}
+
+// claim has a new job have its unique key, or says whose it is. It has a job that waits do what
+// the new one is to do.
+func (t *Tx) claim(r *Row, j *storage.NewJob) (Claim, error) {
+	c, err := ClaimKey(t, t.now, j, Keeper{Job: r.Is.ID, Created: r.Is.Created, Salt: r.Is.Salt}, r.Is.Due, t.begin())
+	if err != nil {
+		return c, err
+	}
+	if c.Due != 0 {
+		r.Is.State, r.Is.Due = storage.Scheduled, c.Due
+	}
+	switch c.Verdict {
+	case Follow:
+		r.Is.block()
+	case Change:
+		return c, t.replace(t.rows.get(c.ID.Key()), &c, j) // Key has read it
+	}
+	return c, nil
+}
+
+// begin returns a Delta for the next decision.
+func (t *Tx) begin() *Delta {
+	d := &t.delta
+	*d = Delta{d.Pass[:0], d.Leave[:0], d.Block[:0], d.LetIn[:0], d.Keys[:0]}
+	return d
+}
+
+// replace has a job that waits do what j is to do.
+func (t *Tx) replace(r *Row, c *Claim, j *storage.NewJob) error {
+	is := &r.Is
+	r.Does, is.Priority, is.Counters = j, j.Priority, c.Is.Counters
+	if !c.Put {
+		return nil
+	}
+	from, was := is.State, is.Role
+	is.State, is.Due = c.Is.State, c.Is.Due
+	if is.Group == "" {
+		if from == storage.Blocked {
+			is.block()
+		}
+		return nil
+	}
+	g, err := t.group(is.Group)
+	if err != nil {
+		return err
+	}
+	if is.Role = g.Rule.Changed(from, is.State, was, false, true); is.Role == Waits {
+		is.block()
+	}
+	g.Note(was, is.member())
+	return t.Settle(is.Group)
+}
+
+// join sets the role of a new job in its group.
+func (t *Tx) join(r *Row) error {
+	is := &r.Is
+	if i := slices.Index(t.touched, is.Group); i >= 0 {
+		t.touched = slices.Delete(t.touched, i, i+1)
+		if err := t.Settle(is.Group); err != nil {
+			return err
+		}
+	}
+	g, err := t.group(is.Group)
+	if err != nil {
+		return err
+	}
+	as := g.Group // Note counts the new member
+	role, others, pass := as.Join(is.State)
+	if pass {
+		g.passDead()
+	}
+	if is.Role = role; role == Waits {
+		is.block()
+	}
+	g.Note(NoRole, is.member())
+	if others {
+		return t.Settle(is.Group)
+	}
+	return nil
+}
+
+// passDead has the dead members of a group block nobody any more.
+func (g *groupRow) passDead() {
+	g.pass, g.Dead = true, false
+	g.Members = slices.DeleteFunc(g.Members, func(m Member) bool { return m.Role == Blocks })
+}
+
+// End has a job end, and frees what it has: its unique key and its place in its group. kept says
+// whether it stays in a table. It returns the role of a dead one. Its group is to be settled.
+func (t *Tx) End(job int64, key, group string, role Role, to storage.State, kept bool) (Role, error) {
+	if r := t.rows.get(job); r != nil {
+		r.ended = true
+	}
+	if key != "" {
+		if err := t.release(key, job, kept); err != nil {
+			return NoRole, err
+		}
+	}
+	if group == "" || role == NoRole {
+		return NoRole, nil
+	}
+	g, err := t.group(group)
+	if err != nil {
+		return NoRole, err
+	}
+	as := g.Rule.Left(to)
+	t.later(g, role, Member{Job: job, Role: as, State: to})
+	return as, nil
+}
+
+// release has a job that ends leave its unique key.
+func (t *Tx) release(name string, job int64, kept bool) error {
+	d := t.begin()
+	if err := ReleaseKey(t, name, job, t.now.UnixMicro(), kept, d); err != nil {
+		return err
+	}
+	for _, l := range d.LetIn {
+		heir, err := t.jobOf(t.keys.get(name), l.Job)
+		if err != nil {
+			return err
+		}
+		if heir != nil { // by damage it may be missing
+			heir.Is.letIn(l.At, l.As)
+		}
+	}
+	return nil
+}
+
+// PutBack has a job that has run wait again, as is says but for its role, which is as it was. What is
+// not known of the job is zero. stays is [storage.Finish.Stays]. Its group is to be settled.
+func (t *Tx) PutBack(is Job, stays bool) (*Row, error) {
+	r := t.rows.get(is.ID)
+	if r == nil {
+		r = t.row(is)
+		r.Was.State = storage.Running
+	} else { // it was read, as it has a key
+		is.Created, is.Salt, is.Priority, is.Args = r.Is.Created, r.Is.Salt, r.Is.Priority, r.Is.Args
+	}
+	r.Is = is
+	if is.Group == "" {
+		return r, nil
+	}
+	g, err := t.group(is.Group)
+	if err != nil {
+		return nil, err
+	}
+	if g.Rule.PutBack(is.State, stays) == NoRole {
+		r.Is.Role = NoRole
+	}
+	t.later(g, is.Role, r.Is.member())
+	return r, nil
+}
+
+// Place decides about scheduled members that are due and have no place, and settles their groups.
+func (t *Tx) Place(due []Job) error {
+	for i := range due {
+		g, err := t.group(due[i].Group)
+		if err != nil {
+			return err
+		}
+		is := &t.row(due[i]).Is
+		is.State = storage.Ready
+		is.block()
+		is.Role = Waits
+		t.later(g, NoRole, is.member())
+	}
+	return t.SettleAll()
+}
+
+// SkipHead has a dead member of a group block nobody any more, and settles the group.
+func (t *Tx) SkipHead(group string, job int64) error {
+	g, err := t.group(group)
+	if err != nil {
+		return err
+	}
+	if g.members {
+		g.Note(Blocks, Member{Job: job})
+	}
+	return t.Settle(group)
+}
+
+// EndTime has a unique key be held no longer than its holder lives, and returns the holder, if there
+// is one then. found reports whether somebody has had the key.
+func (t *Tx) EndTime(key string) (found bool, holder storage.ID, err error) {
+	k, err := t.Key(key, nil)
+	if err != nil || k.Holder.Job == 0 {
+		return false, holder, err
+	}
+	k.EndTime()
+	return true, k.Holder.ID(), nil
+}
+
+// later takes note of what a member has become, and of its group for SettleAll.
+func (t *Tx) later(g *groupRow, was Role, is Member) {
+	if g.Note(was, is); !slices.Contains(t.touched, g.Name) {
+		t.touched = append(t.touched, g.Name)
+	}
+}
+
+// SettleAll settles the groups that are to be settled.
+func (t *Tx) SettleAll() error {
+	for _, name := range t.touched {
+		if err := t.Settle(name); err != nil {
+			return err
+		}
+	}
+	t.touched = t.touched[:0]
+	return nil
+}
+
+// Settle has the members of a group be in the states that they should, see Group.Settle.
+func (t *Tx) Settle(name string) error {
+	d := t.begin()
+	if err := SettleGroups(t, []string{name}, t.need.Anew, t.turns, d); err != nil {
+		return err
+	}
+	g := t.groups.get(name)
+	t.moved += len(d.Block) + len(d.LetIn)
+	if len(d.Pass) > 0 {
+		g.passDead()
+	}
+	move := func(job int64, to func(is *Job)) error {
+		r, err := t.member(g, job)
+		if err != nil {
+			return err
+		}
+		was := r.Is.Role
+		to(&r.Is)
+		g.Note(was, r.Is.member())
+		return nil
+	}
+	for _, job := range d.Leave {
+		if err := move(job, func(is *Job) { is.Role = NoRole }); err != nil {
+			return err
+		}
+	}
+	for _, m := range d.Block {
+		if err := move(m.Job, func(is *Job) { is.block(); is.Role = Waits }); err != nil {
+			return err
+		}
+	}
+	for _, l := range d.LetIn {
+		if err := move(l.Job, func(is *Job) { is.letIn(l.At, l.As) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Moved returns how many members were let in or blocked.
+func (t *Tx) Moved() int { return t.moved }

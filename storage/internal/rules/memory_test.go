@@ -1,0 +1,355 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// memory is a store of rows. It reads what a Need names, writes Changes, and knows no rule.
+type memory struct {
+	t    *testing.T
+	now  time.Time
+	next int64 // key
+	jobs map[int64]stored
+	dead map[int64]stored
+	kept map[int64]bool // jobs that have ended otherwise
+	keys map[string][2]Keeper
+	// The groups of which a member has a role.
+	groups map[string]bool
+	set    storage.Settings // of the queue q
+	need   Need             // of the next load
+	tx     Tx
+	// forgets is what a load does not read: a key, the job of a key, args, a group, members, a
+	// member, or a fresh key.
+	forgets string
+}
+
+// stored is a job with what few jobs have.
+type stored struct {
+	Job
+	unique string
+}
+
+func newMemory(t *testing.T) *memory {
+	return &memory{
+		t: t, now: at(1000 * second), jobs: map[int64]stored{}, dead: map[int64]stored{}, kept: map[int64]bool{},
+		keys: map[string][2]Keeper{}, groups: map[string]bool{}, set: storage.Settings{},
+	}
+}
+
+func (m *memory) must(err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// load reads what the Need of the call names, and begins the call.
+func (m *memory) load() {
+	m.need.Sort()
+	n := m.need
+	m.tx.Reset(n)
+	m.tx.Begin(m.now, 0)
+	leave := map[string]int32{}
+	for i, name := range n.Groups {
+		leave[name] += n.Leave[i]
+	}
+	for _, k := range n.Keys {
+		if m.forgets != "a key" {
+			m.loadKey(k, leave)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(leave)) {
+		m.groups[name] = true
+		if m.forgets != "a group" {
+			m.loadGroup(name, int64(leave[name]), n.Anew)
+		}
+	}
+	m.next += int64(n.Fresh)
+	for i := range int64(n.Fresh) { // in any order
+		if m.forgets != "a fresh key" {
+			m.tx.ReadFresh(m.next - i)
+		}
+	}
+}
+
+func (m *memory) loadKey(k NeedKey, leave map[string]int32) {
+	for slot, is := range m.keys[k.Name] {
+		j, live := m.jobs[is.Job]
+		_, dead := m.dead[is.Job]
+		m.tx.ReadKey(k.Name, slot == 1, is, live, m.kept[is.Job] || dead)
+		if k.Conflict.Replaces() && j.Group != "" {
+			leave[j.Group]++
+		}
+		if !live || !m.tx.readsJob(k.Name, slot == 1) || m.forgets == "the job of a key" {
+			continue
+		}
+		if k.Conflict == nil || k.Conflict.Merge == nil || m.forgets == "args" {
+			j.Args = nil
+		}
+		m.tx.ReadJob(j.Job)
+	}
+}
+
+func (m *memory) loadGroup(name string, leave int64, anew bool) {
+	g := Group{Name: name, Rule: GroupRuleOf(map[storage.Lane]storage.Settings{{Queue: "q"}: m.set}, name)}
+	waiting, members := m.members(name)
+	for _, j := range members {
+		if j.Role == Placed {
+			g.Taken++
+		} else {
+			g.Dead = true
+		}
+	}
+	limit := g.Rule.Limit
+	most := limit - g.Taken + leave + 1
+	if anew || g.Taken > limit {
+		most = limit + leave + 1
+	}
+	read := leave > 0 && (anew || limit == 1 || g.Taken > limit)
+	m.tx.ReadGroup(g, read && m.forgets != "members", most)
+	for _, j := range waiting[:min(int64(len(waiting)), most)] {
+		m.tx.ReadMember(j)
+	}
+	for _, j := range members {
+		if read && m.forgets != "members" && m.forgets != "the member "+string(j.State) {
+			m.tx.ReadMember(j)
+		}
+	}
+}
+
+// members returns those members of a group that wait, in order, and those that may keep others back.
+func (m *memory) members(group string) (waiting, members []Job) {
+	for _, all := range []map[int64]stored{m.jobs, m.dead} {
+		for _, id := range slices.Sorted(maps.Keys(all)) {
+			is := all[id].Job
+			switch j := (Job{ID: id, Lane: is.Lane, Due: is.Due, Group: is.Group, Role: is.Role, State: is.State, WasDue: is.WasDue}); {
+			case j.Group != group:
+			case j.Role == Waits:
+				waiting = append(waiting, j)
+			case j.Role != NoRole:
+				members = append(members, j)
+			}
+		}
+	}
+	return waiting, members
+}
+
+// write writes what has changed.
+func (m *memory) write() {
+	m.t.Helper()
+	c := m.tx.Changes()
+	for _, r := range c.Jobs {
+		was, ok := m.jobs[r.Is.ID]
+		if ok != (r.New == nil) || was.State != r.Was.State || was.Role != r.Was.Role {
+			m.t.Fatalf("job %d is %+v, not %+v as it was read", r.Is.ID, was, r.Was)
+		}
+		is := was
+		if r.New != nil {
+			is = stored{r.Is, r.New.Unique}
+		}
+		is.State, is.Due, is.Role, is.WasDue = r.Is.State, r.Is.Due, r.Is.Role, r.Is.WasDue
+		if r.Does != nil || was.State == storage.Running {
+			is.Counters = r.Is.Counters
+		}
+		if r.Does != nil {
+			is.Priority, is.Args = r.Is.Priority, append([]byte{}, r.Does.Args...)
+		}
+		m.jobs[is.ID] = is
+	}
+	for _, k := range c.Keys {
+		if m.keys[k.Name] != k.Were {
+			m.t.Fatalf("key %s is %+v, not as it was read: %+v", k.Name, m.keys[k.Name], k.Were)
+		}
+		if m.keys[k.Name] = [2]Keeper{k.Holder, k.Behind}; k.Holder.Job == 0 {
+			delete(m.keys, k.Name)
+		}
+	}
+	for id, j := range m.dead {
+		if slices.Contains(c.Pass, j.Group) {
+			j.Role = NoRole
+			m.dead[id] = j
+		}
+	}
+	for _, name := range c.Empty {
+		delete(m.groups, name)
+	}
+	m.need = Need{}
+	m.check()
+}
+
+// check checks what holds between calls.
+func (m *memory) check() {
+	m.t.Helper()
+	roles := map[string]bool{}
+	for _, all := range []map[int64]stored{m.jobs, m.dead} {
+		for _, j := range all {
+			if j.Role != NoRole {
+				roles[j.Group] = true
+			}
+		}
+	}
+	if !maps.Equal(roles, m.groups) {
+		m.t.Fatalf("the groups are %v, want %v", m.groups, roles)
+	}
+	for id, j := range m.jobs {
+		behind := j.unique != "" && m.keys[j.unique][1].Job == id
+		if wait := j.Role == Waits || behind; wait != (j.State == storage.Blocked) || j.Group == "" && j.Role != NoRole {
+			m.t.Fatalf("%s with role %d, and behind another: %t\n%s", j.State, j.Role, behind, m)
+		}
+		if j.unique != "" && !behind && m.keys[j.unique][0].Job != id {
+			m.t.Fatalf("job %d does not have its key\n%s", id, m)
+		}
+		if j.Role != Waits {
+			continue
+		}
+		taken, blocks := 0, false
+		_, members := m.members(j.Group)
+		for _, o := range members {
+			if o.Role == Placed {
+				taken++
+			} else {
+				blocks = blocks || o.ID < id
+			}
+		}
+		if !blocks && taken < int(max(m.set[storage.SettingGroupLimit], 1)) {
+			m.t.Fatalf("job %d waits beside a free place\n%s", id, m)
+		}
+	}
+}
+
+// String says what there is, in the order of keys.
+func (m *memory) String() string {
+	var all []string
+	for _, table := range []map[int64]stored{m.jobs, m.dead} {
+		for _, id := range slices.Sorted(maps.Keys(table)) {
+			j := table[id]
+			word := fmt.Sprintf("%d %s", id, j.State)
+			if j.State != storage.Dead && j.Due != m.now.UnixMicro() {
+				word += fmt.Sprintf(" %+d", (j.Due-m.now.UnixMicro())/second)
+			}
+			if j.WasDue {
+				word += " was due"
+			}
+			if j.Role != NoRole {
+				word += [...]string{Waits: " waits", Placed: " placed", Blocks: " blocks"}[j.Role]
+			}
+			if len(j.Args) > 0 {
+				word += " " + string(j.Args)
+			}
+			if j.Priority != 0 {
+				word += fmt.Sprint(" priority ", j.Priority)
+			}
+			all = append(all, word)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.keys)) {
+		k := m.keys[name]
+		word := fmt.Sprint(name, " of ", k[0].Job)
+		if k[0].Until != 0 {
+			word += fmt.Sprintf(" until %+d", (k[0].Until-m.now.UnixMicro())/second)
+		}
+		if k[1].Job != 0 {
+			word += fmt.Sprint(" before ", k[1].Job)
+		}
+		all = append(all, word)
+	}
+	return strings.Join(all, ", ")
+}
+
+// enter decides about jobs that are loaded.
+func (m *memory) enter(jobs ...storage.NewJob) (out []storage.Enqueued, err error) {
+	for i := range jobs {
+		e, err := m.tx.Enter(i, &jobs[i], 7, uint32(i))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// enqueue is a call.
+func (m *memory) enqueue(jobs ...storage.NewJob) []storage.Enqueued {
+	m.t.Helper()
+	m.need.Enter(jobs)
+	m.load()
+	out, err := m.enter(jobs...)
+	m.must(err)
+	m.write()
+	return out
+}
+
+// run leases jobs.
+func (m *memory) run(ids ...int64) {
+	m.t.Helper()
+	for _, id := range ids {
+		j := m.jobs[id]
+		if j.State != storage.Ready {
+			m.t.Fatalf("job %d is %s", id, j.State)
+		}
+		j.State = storage.Running
+		j.Attempt++
+		m.jobs[id] = j
+	}
+}
+
+// ending is how a job ends that was read before.
+type ending struct {
+	job         int64
+	to          storage.State // Scheduled or Ready: it is put back
+	due         int64         // of such a job
+	stays, keep bool
+	then        []storage.NewJob
+}
+
+func (m *memory) needs(all []ending) {
+	for _, e := range all {
+		j := m.jobs[e.job]
+		m.need.End(j.unique, j.Group)
+		m.need.Enter(e.then)
+	}
+}
+
+// ends decides about jobs that end, as an exchange does. It takes those that have ended out of
+// their table.
+func (m *memory) ends(all []ending) error {
+	for _, e := range all {
+		j := m.jobs[e.job]
+		if e.to != storage.Scheduled && e.to != storage.Ready {
+			role, err := m.tx.End(e.job, j.unique, j.Group, j.Role, e.to, e.keep || e.to == storage.Dead)
+			if err != nil {
+				return err
+			}
+			if j.Role, j.State = role, e.to; e.to == storage.Dead {
+				m.dead[e.job] = j
+			}
+			delete(m.jobs, e.job)
+			m.kept[e.job] = e.keep && e.to != storage.Dead
+		} else {
+			is := Job{ID: j.ID, Lane: j.Lane, Group: j.Group, Role: j.Role, State: e.to, Due: e.due, Counters: j.Counters}
+			if _, err := m.tx.PutBack(is, e.stays); err != nil {
+				return err
+			}
+		}
+		if _, err := m.enter(e.then...); err != nil {
+			return err
+		}
+	}
+	return m.tx.SettleAll()
+}
+
+// end is a call.
+func (m *memory) end(all ...ending) {
+	m.t.Helper()
+	m.needs(all)
+	m.load()
+	m.must(m.ends(all))
+	m.write()
+}

@@ -1,0 +1,276 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Tx is what the calls of one transaction know of rows: as they were read, and as the decisions
+// have left them. A store locks and reads what a Need names, and says so to the Tx, also that
+// something is not there. Then a call decides, and the store writes the Changes. The zero value
+// knows nothing. It is for one goroutine.
+//
+// Calls of one transaction may follow each other: each knows what those before it have left, and
+// nothing is read or written between them.
+type Tx struct {
+	need    Need // what was read, sorted
+	now     time.Time
+	turns   int64 // the time of an exchange, see Group.Settle
+	keys    table[string, keyRow]
+	groups  table[string, groupRow]
+	rows    table[int64, Row]
+	fresh   []int64  // keys for jobs that enter
+	first   int64    // of the call
+	touched []string // groups to settle
+	moved   int
+	delta   Delta // of the decision under way
+}
+
+// keyRow is a unique key in a Tx.
+type keyRow struct {
+	Key
+	live [2]int64 // the jobs of Were that were live, 0 for others
+}
+
+// groupRow is a group in a Tx.
+type groupRow struct {
+	Group
+	members bool        // whether Members were read
+	most    int64       // how many that wait were to be read
+	pass    bool        // its dead members block nobody any more
+	live    []memberRow // as they were read
+}
+
+// memberRow is a live member as it was read. It becomes a Row once a decision is about it.
+type memberRow struct {
+	job int64
+	is  Standing
+}
+
+// Begin begins a call, as of now. turns is the time of an exchange, see Group.Settle, and else zero.
+func (t *Tx) Begin(now time.Time, turns int64) { t.now, t.turns, t.first = now, turns, 0 }
+
+// Reset forgets all that was read and decided. What is read after it is for n, which is sorted.
+func (t *Tx) Reset(n Need) {
+	t.need = n
+	t.keys.clear(len(n.Keys))
+	t.groups.clear(len(n.Groups))
+	t.rows.clear(n.Fresh)
+	t.fresh, t.touched, t.first, t.moved = t.fresh[:0], t.touched[:0], 0, 0
+}
+
+// ReadKey takes note of who has a unique key, or waits for it if behind is set. It is nobody if is is
+// zero. live says whether that job is live, so that ReadJob is to be called too if it is behind or the
+// Conflict of the key needs it. kept says whether it has ended and is in a table.
+func (t *Tx) ReadKey(name string, behind bool, is Keeper, live, kept bool) {
+	k := t.keys.get(name)
+	if k == nil {
+		k = t.keys.add(name)
+		k.Name = name
+	}
+	slot := 0
+	if behind {
+		slot, k.Behind = 1, is
+	} else {
+		k.Holder, k.Live, k.Kept = is, live, kept
+	}
+	if k.Were[slot] = is; live {
+		k.live[slot] = is.Job
+	}
+}
+
+// readsJob reports whether ReadJob is to be called for the live job that has a key, or waits for it.
+func (t *Tx) readsJob(name string, behind bool) bool {
+	k, _ := t.need.key(name)
+	return behind || k.Conflict.Replaces()
+}
+
+// ReadJob takes note of a live job that has a unique key, or waits for one.
+func (t *Tx) ReadJob(j Job) { t.row(j).work = true }
+
+// row returns the row of a job, which is as j says if no row is there yet.
+func (t *Tx) row(j Job) *Row {
+	r := t.rows.get(j.ID)
+	if r == nil {
+		r = t.rows.add(j.ID)
+		r.Was, r.Is = j.standing(), j
+	}
+	return r
+}
+
+// ReadGroup takes note of a group, of which ReadMember says those that wait and, with members, the
+// others. most is how many were read of those that wait, if there are as many.
+func (t *Tx) ReadGroup(g Group, members bool, most int64) {
+	*t.groups.add(g.Name) = groupRow{Group: g, members: members, most: most}
+}
+
+// ReadMember takes note of a member of a group that was read, which waits, has a place, or is dead
+// and blocks others. It counts neither for Taken nor for Dead.
+func (t *Tx) ReadMember(j Job) {
+	g := t.groups.get(j.Group)
+	if j.Role != Waits {
+		g.Members = append(g.Members, j.member())
+	} else if i, ok := slices.BinarySearch(g.Waiting, j.ID); !ok {
+		g.Waiting = slices.Insert(g.Waiting, i, j.ID)
+		g.More = int64(len(g.Waiting)) >= g.most
+	}
+	if j.Role != Blocks {
+		g.live = append(g.live, memberRow{j.ID, j.standing()})
+	}
+}
+
+// ReadFresh takes note of a key for a job that enters.
+func (t *Tx) ReadFresh(id int64) { t.fresh = append(t.fresh, id) }
+
+// Load implements [Rows]. It returns [ErrNotLoaded] if something of n was not read.
+func (t *Tx) Load(n Need) error {
+	for _, k := range n.Keys {
+		if _, err := t.Key(k.Name, k.Conflict); err != nil {
+			return err
+		}
+	}
+	for _, name := range n.Groups {
+		if _, err := t.group(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Key implements [Rows].
+func (t *Tx) Key(name string, c *storage.Conflict) (*Key, error) {
+	k := t.keys.get(name)
+	if k == nil {
+		return nil, unread("a key")
+	}
+	k.Waiting = nil
+	behind, err := t.jobOf(k, k.Behind.Job)
+	if err != nil {
+		return nil, err
+	}
+	if behind != nil {
+		k.Dated = behind.Is.State == storage.Blocked && !behind.Is.WasDue
+	}
+	if !c.Replaces() {
+		return &k.Key, nil
+	}
+	if !t.readsJob(name, false) {
+		return nil, unread("who waits for a key")
+	}
+	last, err := t.jobOf(k, k.Last().Job)
+	if err != nil || last == nil {
+		return &k.Key, err
+	}
+	if !last.work || c.Merge != nil && last.Does == nil && last.Is.Args == nil {
+		return nil, unread("what a job does")
+	}
+	k.Waiting = last.waiting()
+	return &k.Key, nil
+}
+
+// jobOf returns a job that has a key or waits for it, nil if it is not live.
+func (t *Tx) jobOf(k *keyRow, job int64) (*Row, error) {
+	r := t.rows.get(job)
+	switch {
+	case r != nil && r.ended:
+		return nil, nil
+	case r == nil && job != 0 && slices.Contains(k.live[:], job):
+		return nil, unread("the job of a key")
+	}
+	return r, nil
+}
+
+// Group implements [Rows].
+func (t *Tx) Group(name string, anew bool) (Group, error) {
+	g, err := t.group(name)
+	if err != nil {
+		return Group{}, err
+	}
+	members, waiting := g.Reads(anew)
+	if members && !g.complete() || g.More && int64(len(g.Waiting)) < waiting {
+		return Group{}, unread("members of a group")
+	}
+	return g.Group, nil
+}
+
+// complete reports whether all Members are known.
+func (g *groupRow) complete() bool {
+	taken, blocks := int64(0), false
+	for _, m := range g.Members {
+		if m.Role == Placed {
+			taken++
+		} else {
+			blocks = true
+		}
+	}
+	return taken == g.Taken && blocks == g.Dead
+}
+
+func (t *Tx) group(name string) (*groupRow, error) {
+	g := t.groups.get(name)
+	if g == nil {
+		return nil, unread("a group")
+	}
+	return g, nil
+}
+
+// member returns a live member of a group that was read or is new.
+func (t *Tx) member(g *groupRow, job int64) (*Row, error) {
+	r := t.rows.get(job)
+	if r == nil {
+		if i := slices.IndexFunc(g.live, func(m memberRow) bool { return m.job == job }); i >= 0 {
+			is := g.live[i].is
+			r = t.row(Job{ID: job, Lane: is.Lane, Due: is.Due, Group: g.Name, Role: is.Role, State: is.State, WasDue: is.WasDue})
+		}
+	}
+	if r == nil || r.ended {
+		return nil, unread("a member")
+	}
+	return r, nil
+}
+
+// unread is what was asked for and was not read. It is [ErrNotLoaded].
+type unread string
+
+func (u unread) Error() string { return ErrNotLoaded.Error() + ": " + string(u) }
+
+func (unread) Unwrap() error { return ErrNotLoaded }
+
+// table is rows in the order of their keys.
+type table[K cmp.Ordered, R any] struct {
+	keys  []K
+	all   []*R
+	block []R // the next rows are here
+}
+
+// get returns a row, or nil.
+func (t *table[K, R]) get(key K) *R {
+	if i, ok := slices.BinarySearch(t.keys, key); ok {
+		return t.all[i]
+	}
+	return nil
+}
+
+// add adds a row, which is zero.
+func (t *table[K, R]) add(key K) *R {
+	if len(t.block) == 0 {
+		t.block = make([]R, min(max(len(t.all), 2), 16))
+	}
+	r := &t.block[0]
+	t.block = t.block[1:]
+	i, _ := slices.BinarySearch(t.keys, key)
+	t.keys, t.all = slices.Insert(t.keys, i, key), slices.Insert(t.all, i, r)
+	return r
+}
+
+// clear removes all rows, and makes room for n.
+func (t *table[K, R]) clear(n int) {
+	clear(t.all)
+	t.keys, t.all = slices.Grow(t.keys[:0], n), slices.Grow(t.all[:0], n)
+	if len(t.block) < n {
+		t.block = make([]R, n)
+	}
+}
