@@ -56,7 +56,7 @@ func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.I
 	}
 	defer s.leave()
 	sc := s.scopes(time.Time{})
-	sc.need.End(key, "")
+	sc.need.Keys = []rules.NeedKey{{Name: key}}
 	found := false
 	err = s.inTransaction(ctx, sc, sc.load, func() (_ *pgx.Batch, err error) {
 		if found, holder, err = sc.tx.EndTime(key); err != nil || !found {

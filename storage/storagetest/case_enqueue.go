@@ -378,6 +378,9 @@ It returns the holder if that has the key until it ends, the zero ID if the key 
 			}
 		}
 		release("nobody holds it", storage.ID{}, storage.ErrNotFound)
+		if id, err := f.s.ReleaseUnique(f.ctx, ""); !id.IsZero() || !errors.Is(err, storage.ErrNotFound) {
+			f.Errorf("the empty key: got %v, %v; want ErrNotFound", id, err)
+		}
 		for what, d := range map[string]time.Duration{"deleted": 0, "kept": keep, "dead": keep} {
 			end := storage.Finish{Outcome: storage.OutcomeDone}
 			if what == "dead" {
