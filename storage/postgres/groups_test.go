@@ -237,6 +237,42 @@ func TestExchange_DeadAlone(t *testing.T) {
 	d.Invariants(t)
 }
 
+// A job that is not blocked, although others say that it waits, is not let in, and not counted as if it were.
+func TestExchange_Damaged(t *testing.T) {
+	for what, job := range map[string]storage.NewJob{
+		"a member":          {Group: "g"},
+		"the heir of a key": {Unique: "u", Conflict: &storage.Conflict{Mode: storage.Replace}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := newDB(t)
+			s := d.open()
+			job.Queue, job.Kind, job.Args = "q", "k", []byte("{}")
+			var x storage.Exchange
+			for range 2 {
+				if _, err := s.Enqueue(t.Context(), now, []storage.NewJob{job}); err != nil {
+					t.Fatal(err)
+				}
+				res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wantOne})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, l := range res.Leased {
+					x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+				}
+			}
+			d.exec("UPDATE errand_job SET state = 3 WHERE state = 7")
+			if res, err := s.Exchange(t.Context(), now, x); err != nil || len(res.Finished) != 1 || res.Finished[0] != storage.Applied {
+				t.Fatalf("Exchange returned %+v, %v", res, err)
+			}
+			d.exec("UPDATE errand_job SET state = 7")
+			counts, err := s.Counts(t.Context())
+			if want := (storage.Count{Queue: "q", Kind: "k", State: storage.Blocked, N: 1}); err != nil || len(counts) != 1 || counts[0] != want {
+				t.Errorf("counts %v, %v; want %v", counts, err, want)
+			}
+		})
+	}
+}
+
 // A job that is not written, although it was read and locked, is an error, and nothing else is
 // written either.
 func TestExchange_Missed(t *testing.T) {

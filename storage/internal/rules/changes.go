@@ -30,9 +30,11 @@ type Job struct {
 func (j *Job) block() { j.State, j.WasDue = storage.Blocked, j.State == storage.Ready }
 
 // letIn makes a blocked job ready if it was due when it came to wait, or is due by at, and else
-// scheduled.
+// scheduled. A job that is not blocked, by damage, stays as it is.
 func (j *Job) letIn(at int64, as Role) {
 	switch {
+	case j.State != storage.Blocked:
+		return
 	case at != 0 && j.Due <= at:
 		j.State, j.Due = storage.Ready, at
 	case j.WasDue:

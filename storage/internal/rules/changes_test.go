@@ -27,6 +27,11 @@ func TestJob_letIn(t *testing.T) {
 			t.Errorf("%+v at %d: %+v, want %+v", c.was, c.at, is, c.want)
 		}
 	}
+	runs := Job{State: storage.Running, Due: 5, Role: Waits}
+	is := runs
+	if is.letIn(6, Placed); !reflect.DeepEqual(is, runs) {
+		t.Errorf("one that runs becomes %+v", is)
+	}
 }
 
 func TestRow_Moved(t *testing.T) {

@@ -112,6 +112,7 @@ var planted = map[string][][2]string{
 	"changes.go": {
 		{"storage.Blocked, j.State == storage.Ready }", "storage.Blocked, true }"},
 		{"storage.Blocked, j.State == storage.Ready }", "storage.Blocked, false }"},
+		{"case j.State != storage.Blocked:", "case false:"},
 		{"case at != 0 && j.Due <= at:", "case j.Due <= at:"},
 		{"case at != 0 && j.Due <= at:", "case false:"},
 		{"storage.Ready, at", "storage.Ready, j.Due"},

@@ -569,6 +569,32 @@ func TestTx_leaves(t *testing.T) {
 	}
 }
 
+// A job that is not blocked, although others say that it waits, is not let in.
+func TestTx_damaged(t *testing.T) {
+	for what, jobs := range map[string][]storage.NewJob{
+		"a member":          {grouped("g", ""), grouped("g", "")},
+		"the heir of a key": {keyed("u", "", storage.Replace), keyed("u", "", storage.Replace)},
+	} {
+		m := newMemory(t)
+		m.enqueue(jobs[0])
+		m.run(1)
+		m.enqueue(jobs[1])
+		damaged := m.jobs[2]
+		damaged.State = storage.Running
+		m.jobs[2] = damaged
+		all := []ending{{job: 1, to: storage.Done}}
+		m.needs(all)
+		m.load()
+		m.must(m.ends(all))
+		if jobs[0].Group != "" {
+			m.must(m.tx.Settle("q g")) // it still waits
+		}
+		if c := m.tx.Changes(); len(c.Jobs) > 0 {
+			t.Errorf("%s that runs becomes %+v", what, c.Jobs[0].Is)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	var all table[int, int]
 	for range 2 { // it can be used again
