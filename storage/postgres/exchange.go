@@ -237,7 +237,8 @@ func (e *exchange) send(ctx context.Context, c *pgx.Conn, b *pgx.Batch, last boo
 // place decides about members that are due and have no place, and leases, in a transaction of
 // its own, as the first try has leased nothing. If Go has to choose, it leaves the leases to the
 // next exchange. What was written before is durable, so an error only means that nothing is
-// leased.
+// leased. The next exchange comes at once if it means that the locks of others were waited for, and
+// else after a pause, as the error may stay.
 func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 	if e.trips > maxTrips-2 {
 		return nil
@@ -248,6 +249,9 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 	}
 	if err != nil {
 		e.claim.leased = nil
+		if !errors.Is(translate(err), storage.ErrBusy) {
+			e.groups, e.passed = nil, true
+		}
 		if c.PgConn().TxStatus() != 'I' && !c.IsClosed() {
 			_, _ = c.Exec(ctx, sqlRollback) // if that fails the connection is of no use any more
 		}

@@ -237,6 +237,32 @@ func TestExchange_DeadAlone(t *testing.T) {
 	d.Invariants(t)
 }
 
+// A worker does not ask without a pause if members that are due can find no place.
+func TestExchange_MissedPlaces(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	if err := s.Configure(t.Context(), storage.Lane{Queue: "q"}, storage.Settings{storage.SettingGroupLimit: 2}); err != nil {
+		t.Fatal(err)
+	}
+	jobs := newJobs(1, "q", "k")
+	jobs[0].Group, jobs[0].DueAt = "g", now.Add(time.Second)
+	if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
+		t.Fatal(err)
+	}
+	later := now.Add(2 * time.Second)
+	d.exec(`CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
+	d.exec(`CREATE TRIGGER nothing BEFORE UPDATE ON errand_job FOR EACH ROW EXECUTE FUNCTION nothing()`)
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: wantOne}
+	if res, err := s.Exchange(t.Context(), later, x); err != nil || len(res.Leased) > 0 || !soon(res.NextDue, later) {
+		t.Errorf("Exchange returned %+v, %v; want that it is asked again soon", res, err)
+	}
+	d.exec(`DROP FUNCTION nothing CASCADE`)
+	if res, err := s.Exchange(t.Context(), later, x); err != nil || len(res.Leased) != 1 {
+		t.Errorf("without the fault Exchange returned %+v, %v", res, err)
+	}
+	d.Invariants(t)
+}
+
 // A job that is not blocked, although others say that it waits, is not let in, and not counted as if it were.
 func TestExchange_Damaged(t *testing.T) {
 	for what, job := range map[string]storage.NewJob{
