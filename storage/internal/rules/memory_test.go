@@ -23,6 +23,7 @@ type memory struct {
 	// The groups of which a member has a role.
 	groups map[string]bool
 	set    storage.Settings // of the queue q
+	turns  bool             // calls are exchanges
 	need   Need             // of the next load
 	tx     Tx
 	// forgets is what a load does not read: a key, the job of a key, args, a group, members, a
@@ -55,7 +56,7 @@ func (m *memory) load() {
 	m.need.Sort()
 	n := m.need
 	m.tx.Reset(n)
-	m.tx.Begin(m.now, 0)
+	m.begin()
 	leave := map[string]int32{}
 	for i, name := range n.Groups {
 		leave[name] += n.Leave[i]
@@ -77,6 +78,15 @@ func (m *memory) load() {
 			m.tx.ReadFresh(m.next - i)
 		}
 	}
+}
+
+// begin begins a call.
+func (m *memory) begin() {
+	turns := int64(0)
+	if m.turns {
+		turns = m.now.UnixMicro()
+	}
+	m.tx.Begin(m.now, turns)
 }
 
 func (m *memory) loadKey(k NeedKey, leave map[string]int32) {

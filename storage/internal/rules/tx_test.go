@@ -346,6 +346,17 @@ func TestTx(t *testing.T) {
 				settle(m.now.UnixMicro(), "q g")(m)
 			}, "2 ready placed"},
 		},
+		"a job that is blocked and let in again by one exchange takes its turn anew": {
+			{limit(3), ""},
+			{enqueue(grouped("g", ""), grouped("g", ""), grouped("g", "")), "1 ready placed, 2 ready placed, 3 ready placed"},
+			{func(m *memory) {
+				m.run(1, 2)
+				limit(1)(m)
+				m.set[storage.SettingOrder], m.turns = int64(storage.Turns), true
+				m.now = m.now.Add(2 * time.Second)
+				m.end(ending{job: 1, to: storage.Done, then: []storage.NewJob{grouped("g", "")}}, ending{job: 2, to: storage.Done})
+			}, "3 ready placed, 4 blocked was due waits"},
+		},
 		"members are due that have no place": {
 			{limit(2), ""},
 			{enqueue(delayed(grouped("g", "")), delayed(grouped("g", "")), grouped("g", "")), "1 scheduled +60, 2 scheduled +60, 3 ready placed"},
