@@ -48,7 +48,7 @@ ORDER BY id FOR UPDATE`
   EXISTS (SELECT FROM errand_finished e WHERE e.id = u.job) OR EXISTS (SELECT FROM errand_dead e WHERE e.id = u.job),
   CASE WHEN j.id IS NOT NULL AND (u.slot = 1 OR u.key = ANY($2::bytea[])) THEN ARRAY[` + numbersOf + `, attempt, retry, crashes, snoozes, priority] END,
   coalesce(j.group_key, ''), CASE WHEN u.key = ANY($3::bytea[]) THEN j.args END
-FROM errand_unique u LEFT JOIN errand_job j ON j.id = u.job WHERE u.key = ANY($1::bytea[]) ORDER BY u.key`
+FROM errand_unique u LEFT JOIN errand_job j ON j.id = u.job WHERE u.key = ANY($1::bytea[]) ORDER BY u.key, u.slot`
 
 	// Each group, with the numbers of its members that wait, and if they may be read of those that have a
 	// place and of the dead ones too.
@@ -204,7 +204,10 @@ func (sc *scopes) scanKey(in pgx.CollectableRow) error {
 	if err != nil {
 		return err
 	}
-	sc.tx.ReadKey(string(k.name), k.slot == 1, k.is, k.live, k.kept)
+	name, behind := string(k.name), k.slot == 1
+	if sc.tx.ReadKey(name, behind, k.is, k.live, k.kept); !behind { // nobody waits for it, unless the next row says who
+		sc.tx.ReadKey(name, true, rules.Keeper{}, false, false)
+	}
 	if n := sc.numbers; len(n) > 0 {
 		j.ID, j.Salt, j.Created = k.is.Job, k.is.Salt, k.is.Created
 		n.into(j)
@@ -223,7 +226,13 @@ func (sc *scopes) scanGroup(in pgx.CollectableRow) error {
 		return err
 	}
 	g.Rule = rules.GroupRuleOf(sc.set.of, g.Name)
-	sc.tx.ReadGroup(g, members, most)
+	waiting := 0
+	for n := range slices.Chunk(sc.numbers, 6) {
+		if rules.Role(n[4]) == rules.Waits {
+			waiting++
+		}
+	}
+	sc.tx.ReadGroup(g, members, waiting, most)
 	for n := range slices.Chunk(sc.numbers, 6) {
 		j := rules.Job{ID: n[0], Group: g.Name}
 		n[1:].into(&j)

@@ -79,7 +79,7 @@ func TestTx_Changes(t *testing.T) {
 		t.Errorf("%d jobs were blocked, and let in again", len(c.Jobs))
 	}
 	var unsettled Tx
-	unsettled.ReadGroup(Group{Name: "q g"}, false, 9)
+	unsettled.ReadGroup(Group{Name: "q g"}, false, 1, 9)
 	unsettled.ReadMember(Job{ID: 1, Group: "q g", Role: Waits})
 	if c := unsettled.Changes(); len(c.Empty) > 0 {
 		t.Error("a group is empty of which a member waits")

@@ -26,8 +26,8 @@ type memory struct {
 	turns  bool             // calls are exchanges
 	need   Need             // of the next load
 	tx     Tx
-	// forgets is what a load does not read: a key, the job of a key, args, a group, members, a
-	// member, or a fresh key.
+	// forgets is what a load does not read: a key, who has it or waits for it, the job of a key, args, a
+	// group, those that wait, members, a member, or a fresh key.
 	forgets string
 }
 
@@ -93,7 +93,9 @@ func (m *memory) loadKey(k NeedKey, leave map[string]int32) {
 	for slot, is := range m.keys[k.Name] {
 		j, live := m.jobs[is.Job]
 		_, dead := m.dead[is.Job]
-		m.tx.ReadKey(k.Name, slot == 1, is, live, m.kept[is.Job] || dead)
+		if m.forgets != [2]string{"who has a key", "who waits for a key"}[slot] {
+			m.tx.ReadKey(k.Name, slot == 1, is, live, m.kept[is.Job] || dead)
+		}
 		if k.Conflict.Replaces() && j.Group != "" {
 			leave[j.Group]++
 		}
@@ -123,9 +125,12 @@ func (m *memory) loadGroup(name string, leave int64, anew bool) {
 		most = limit + leave + 1
 	}
 	read := leave > 0 && (anew || limit == 1 || g.Taken > limit)
-	m.tx.ReadGroup(g, read && m.forgets != "members", most)
-	for _, j := range waiting[:min(int64(len(waiting)), most)] {
-		m.tx.ReadMember(j)
+	waiting = waiting[:min(int64(len(waiting)), most)]
+	m.tx.ReadGroup(g, read && m.forgets != "members", len(waiting), most)
+	for _, j := range waiting {
+		if m.forgets != "those that wait" {
+			m.tx.ReadMember(j)
+		}
 	}
 	for _, j := range members {
 		if read && m.forgets != "members" && m.forgets != "the member "+string(j.State) {

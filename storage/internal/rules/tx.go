@@ -33,6 +33,7 @@ type Tx struct {
 type keyRow struct {
 	Key
 	live [2]int64 // the jobs of Were that were live, 0 for others
+	read [2]bool  // whether Were was read
 }
 
 // groupRow is a group in a Tx.
@@ -40,6 +41,7 @@ type groupRow struct {
 	Group
 	members bool        // whether Members were read
 	most    int64       // how many that wait were to be read
+	left    int         // how many of these are still to come
 	pass    bool        // its dead members block nobody any more
 	live    []memberRow // as they were read
 }
@@ -62,8 +64,8 @@ func (t *Tx) Reset(n Need) {
 	t.fresh, t.touched, t.first, t.moved = t.fresh[:0], t.touched[:0], 0, 0
 }
 
-// ReadKey takes note of who has a unique key, or waits for it if behind is set. It is nobody if is is
-// zero. live says whether that job is live, so that ReadJob is to be called too if it is behind or the
+// ReadKey takes note of who has a unique key, or waits for it if behind is set. Both are to be said of
+// each key, with a zero is if it is nobody. live says whether that job is live, so that ReadJob is to be called too if it is behind or the
 // Conflict of the key needs it. kept says whether it has ended and is in a table.
 func (t *Tx) ReadKey(name string, behind bool, is Keeper, live, kept bool) {
 	k := t.keys.get(name)
@@ -77,6 +79,7 @@ func (t *Tx) ReadKey(name string, behind bool, is Keeper, live, kept bool) {
 	} else {
 		k.Holder, k.Live, k.Kept = is, live, kept
 	}
+	k.read[slot] = true
 	if k.Were[slot] = is; live {
 		k.live[slot] = is.Job
 	}
@@ -102,9 +105,9 @@ func (t *Tx) row(j Job) *Row {
 }
 
 // ReadGroup takes note of a group, of which ReadMember says those that wait and, with members, the
-// others. most is how many were read of those that wait, if there are as many.
-func (t *Tx) ReadGroup(g Group, members bool, most int64) {
-	*t.groups.add(g.Name) = groupRow{Group: g, members: members, most: most}
+// others. waiting is how many that wait it says, and most as how many were to be read.
+func (t *Tx) ReadGroup(g Group, members bool, waiting int, most int64) {
+	*t.groups.add(g.Name) = groupRow{Group: g, members: members, most: most, left: waiting}
 }
 
 // ReadMember takes note of a member of a group that was read, which waits, has a place, or is dead
@@ -116,6 +119,7 @@ func (t *Tx) ReadMember(j Job) {
 	} else if i, ok := slices.BinarySearch(g.Waiting, j.ID); !ok {
 		g.Waiting = slices.Insert(g.Waiting, i, j.ID)
 		g.More = int64(len(g.Waiting)) >= g.most
+		g.left--
 	}
 	if j.Role != Blocks {
 		g.live = append(g.live, memberRow{j.ID, j.standing()})
@@ -143,7 +147,7 @@ func (t *Tx) Load(n Need) error {
 // Key implements [Rows].
 func (t *Tx) Key(name string, c *storage.Conflict) (*Key, error) {
 	k := t.keys.get(name)
-	if k == nil {
+	if k == nil || !k.read[0] || !k.read[1] {
 		return nil, unread("a key")
 	}
 	k.Waiting = nil
@@ -213,6 +217,9 @@ func (t *Tx) group(name string) (*groupRow, error) {
 	g := t.groups.get(name)
 	if g == nil {
 		return nil, unread("a group")
+	}
+	if g.left > 0 {
+		return nil, unread("members that wait")
 	}
 	return g, nil
 }

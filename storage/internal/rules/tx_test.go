@@ -490,6 +490,10 @@ func TestTx_forgets(t *testing.T) {
 			_, _, err := m.tx.EndTime("u")
 			return err
 		}},
+		{"who has a key", "a job that replaces the one behind", enter(keyed("u", "", storage.Replace))},
+		{"who has a key", "a job that wants one that is free", enter(keyed("free", "", storage.Keep))},
+		{"who waits for a key", "a job that wants one that is free", enter(keyed("free", "", storage.Keep))},
+		{"who waits for a key", "the one before it ends", end(1, storage.Done)},
 		{"the job of a key", "a job that replaces it", enter(keyed("v", "", storage.Replace))},
 		{"the job of a key", "a job that replaces the one behind", enter(keyed("u", "", storage.Replace))},
 		{"the job of a key", "the one before it ends", end(1, storage.Done)},
@@ -510,6 +514,8 @@ func TestTx_forgets(t *testing.T) {
 			m.load()
 			return m.tx.Place([]Job{{ID: 9, Group: "q g", State: storage.Scheduled}})
 		}},
+		{"those that wait", "a new member", enter(grouped("g", ""))},
+		{"those that wait", "it is settled", settle},
 		{"members", "it is settled", settle},
 		{"the member running", "it is settled", settle},
 		{"the member dead", "it is settled", settle},
