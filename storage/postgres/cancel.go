@@ -40,7 +40,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		return "", err
 	}
 	defer s.leave()
-	c := &cancelling{s: s, now: now, id: id, scopes: s.scopes(now)}
+	c := &cancelling{s: s, now: now, id: id, scopes: s.scopes(now, 0)}
 	run := func(ctx context.Context, conn *pgx.Conn) error {
 		if err := c.read(ctx, conn); err != nil {
 			return err

@@ -261,8 +261,7 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 
 // placeDue is the transaction of place.
 func (e *exchange) placeDue(ctx context.Context, c *pgx.Conn) error {
-	sc := e.s.scopes(e.now)
-	sc.tx.Begin(e.now, micros(e.now))
+	sc := e.s.scopes(e.now, micros(e.now))
 	for _, name := range e.groups {
 		sc.need.End("", name)
 	}

@@ -128,7 +128,7 @@ func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
 		if err := part(ctx, c, b); err != nil {
 			return err
 		}
-		sc := s.scopes(time.Time{})
+		sc := s.scopes(time.Time{}, 0)
 		if err := fn(&loading{&sc.tx, sc, ctx, c}); err != nil {
 			return err
 		}

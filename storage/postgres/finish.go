@@ -128,8 +128,7 @@ type failing struct {
 }
 
 func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
-	f := &finishing{s: s, now: now, x: x, simple: true, ended: map[storage.Lease]bool{}, scopes: s.scopes(now)}
-	f.scopes.tx.Begin(now, micros(now))
+	f := &finishing{s: s, now: now, x: x, simple: true, ended: map[storage.Lease]bool{}, scopes: s.scopes(now, micros(now))}
 	for i := range x.Finish {
 		has, ok := s.besides.get(x.Finish[i].Token)
 		if !ok {

@@ -102,7 +102,7 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 	}
 	defer s.leave()
 	name := rules.GroupName(queue, group)
-	sc := s.scopes(time.Time{})
+	sc := s.scopes(time.Time{}, 0)
 	sc.need.End("", name)
 	err = s.inTransaction(ctx, sc, func(b *pgx.Batch) {
 		sc.load(b)

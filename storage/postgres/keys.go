@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,11 +24,10 @@ const (
 // enqueueBeside is Enqueue for jobs of which some have unique keys or groups. It is a
 // transaction of its own: it waits for whoever has one of these, and nobody else does.
 func (s *Store) enqueueBeside(ctx context.Context, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
-	sc := s.scopes(now)
+	sc := s.scopes(now, 0)
 	sc.need.Enter(jobs)
 	var refused error
 	err = s.inTransaction(ctx, sc, sc.load, func() (*pgx.Batch, error) {
-		sc.tx.Begin(now, 0)
 		out, refused = make([]storage.Enqueued, len(jobs)), nil
 		for i := range jobs {
 			var err error
@@ -55,7 +55,7 @@ func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.I
 		return holder, err
 	}
 	defer s.leave()
-	sc := s.scopes(time.Time{})
+	sc := s.scopes(time.Time{}, 0)
 	sc.need.Keys = []rules.NeedKey{{Name: key}}
 	found := false
 	err = s.inTransaction(ctx, sc, sc.load, func() (_ *pgx.Batch, err error) {
@@ -77,39 +77,41 @@ func (s *Store) forgetWindows(ctx context.Context, now time.Time) (next int64, e
 		next = micros(now) // if the answer is lost
 		each(b, func(row pgx.CollectableRow) error { return row.Scan(&next) }, sqlNextWindow)
 	}
-	var over, locked [][]byte
-	names := func(to *[][]byte) func(pgx.CollectableRow) error {
-		*to = [][]byte{}
+	var over [][]byte
+	var locked map[string]bool
+	name := func(to func(name []byte)) func(pgx.CollectableRow) error {
 		return func(row pgx.CollectableRow) error {
 			var name []byte
 			err := row.Scan(&name)
-			*to = append(*to, name)
+			to(name)
 			return err
 		}
 	}
 	err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		first(b)
-		each(b, names(&over), sqlOverWindows, micros(now))
+		over = [][]byte{}
+		each(b, name(func(name []byte) { over = append(over, name) }), sqlOverWindows, micros(now))
 		return part(ctx, c, b)
 	})
 	if err != nil || next == 0 || next > micros(now) {
 		return next, err
 	}
-	sc := s.scopes(now)
+	sc := s.scopes(now, 0)
 	err = s.inTransaction(ctx, sc, func(b *pgx.Batch) {
 		sc.tx.Reset(rules.Need{})
-		each(b, names(&locked), sqlLockWindows, over, micros(now))
+		locked = map[string]bool{}
+		each(b, name(func(name []byte) { locked[string(name)] = true }), sqlLockWindows, over, micros(now))
 		each(b, sc.scanKey, sqlKeys, over, nil, nil)
 	}, func() (*pgx.Batch, error) {
-		for _, name := range locked {
-			if _, _, err := sc.tx.EndTime(string(name)); err != nil {
+		for name := range locked {
+			if _, _, err := sc.tx.EndTime(name); err != nil {
 				return nil, err
 			}
 		}
 		c := sc.tx.Changes()
 		b := &pgx.Batch{}
-		writeKeys(b, c.Keys)
+		writeKeys(b, slices.DeleteFunc(c.Keys, func(k *rules.Key) bool { return !locked[k.Name] }))
 		first(b)
 		return b, nil
 	})

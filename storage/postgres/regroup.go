@@ -51,7 +51,7 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		if next = ""; r.mark == 0 && after == "" {
 			return part(ctx, c, end())
 		}
-		sc := s.scopes(time.Time{})
+		sc := s.scopes(time.Time{}, 0)
 		sc.need.Anew = true
 		for _, name := range r.names {
 			sc.need.End("", name)

@@ -125,9 +125,10 @@ func (n numbers) into(j *rules.Job) {
 	j.Lane, j.Due, j.State, j.Role, j.WasDue = n[0], n[1], states[n[2]], rules.Role(n[3]), n[4] == 1
 }
 
-func (s *Store) scopes(now time.Time) *scopes {
+// scopes returns the scopes of a call as of now. turns is that of [rules.Tx.Begin].
+func (s *Store) scopes(now time.Time, turns int64) *scopes {
 	sc := &scopes{s: s}
-	sc.tx.Begin(now, 0)
+	sc.tx.Begin(now, turns)
 	return sc
 }
 
