@@ -42,17 +42,18 @@ ON CONFLICT (group_key) DO UPDATE SET group_key = o.group_key WHERE false`
 ORDER BY id FOR UPDATE`
 
 	numbersOf = `lane, due_at, state, coalesce(role, 0), coalesce(was_due, false)::integer`
-	// In the order in which a rules.Tx keeps them. A key that nobody has is there too, as it is locked. The numbers of its job are read if that waits
+	// In the order in which a rules.Tx keeps them. A key that nobody has is there too, with job 0, as it is locked. No table of jobs is
+	// searched for that. The numbers of its job are read if that waits
 	// for the key, or if $2 has the key, and the args if $3 has it.
 	sqlKeys = `SELECT u.key, u.slot, u.job, u.salt, u.created_at, u.until, j.id IS NOT NULL,
-  EXISTS (SELECT FROM errand_finished e WHERE e.id = u.job) OR EXISTS (SELECT FROM errand_dead e WHERE e.id = u.job),
+  u.job <> 0 AND coalesce((SELECT true FROM errand_finished e WHERE e.id = u.job), (SELECT true FROM errand_dead e WHERE e.id = u.job), false),
   CASE WHEN j.id IS NOT NULL AND (u.slot = 1 OR u.key = ANY($2::bytea[])) THEN ARRAY[` + numbersOf + `, attempt, retry, crashes, snoozes, priority] END,
   coalesce(j.group_key, ''), CASE WHEN u.key = ANY($3::bytea[]) THEN j.args END
-FROM errand_unique u LEFT JOIN errand_job j ON j.id = u.job WHERE u.key = ANY($1::bytea[]) ORDER BY u.key, u.slot`
+FROM errand_unique u LEFT JOIN errand_job j ON j.id = nullif(u.job, 0) WHERE u.key = ANY($1::bytea[]) ORDER BY u.key, u.slot`
 
 	// Each group, with the numbers of its members that wait, and if they may be read of those that have a
 	// place and of the dead ones too.
-	sqlGroup = `SELECT g.k, t.taken, EXISTS (SELECT FROM errand_dead WHERE group_key = g.k AND role = 3), ` + settled + `, w.most, ARRAY(
+	sqlGroup = `SELECT g.k, t.taken, coalesce((SELECT true FROM errand_dead WHERE group_key = g.k AND role = 3 LIMIT 1), false), ` + settled + `, w.most, ARRAY(
   SELECT ARRAY[id, ` + numbersOf + `] FROM errand_job WHERE group_key = g.k AND role = 2 AND ` + settled + `
   UNION ALL SELECT ARRAY[id, lane, due_at, 6, role, 0] FROM errand_dead WHERE group_key = g.k AND role = 3 AND ` + settled + `
   UNION ALL (SELECT ARRAY[id, ` + numbersOf + `] FROM errand_job WHERE group_key = g.k AND role = 1 ORDER BY id LIMIT w.most))` + ofGroups + ofPlaces + `
