@@ -272,7 +272,7 @@ func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d 
 			at = micros(f.now)
 		}
 		is := rules.Job{ID: fin.Key, Lane: int64(h.lane), Group: h.group, Role: h.role, State: state, Due: at, Counters: e.Counters(h.counters)}
-		r, err := f.scopes.tx.PutBack(is, fin.Stays)
+		r, err := f.scopes.tx.PutBack(is, h.due, fin.Stays)
 		if err != nil {
 			return err
 		}

@@ -166,12 +166,13 @@ func (t *Tx) release(name string, job int64, kept bool) error {
 }
 
 // PutBack has a job that has run wait again, as is says but for its role, which is as it was. What is
-// not known of the job is zero. stays is [storage.Finish.Stays]. Its group is to be settled.
-func (t *Tx) PutBack(is Job, stays bool) (*Row, error) {
+// not known of the job is zero. due is when it was due. stays is [storage.Finish.Stays]. Its group is to
+// be settled.
+func (t *Tx) PutBack(is Job, due int64, stays bool) (*Row, error) {
 	r := t.rows.get(is.ID)
 	if r == nil {
 		r = t.row(is)
-		r.Was.State = storage.Running
+		r.Was.State, r.Was.Due = storage.Running, due
 	} else { // it was read, as it has a key
 		is.Created, is.Salt, is.Priority, is.Args = r.Is.Created, r.Is.Salt, r.Is.Priority, r.Is.Args
 	}

@@ -99,7 +99,7 @@ func (m *memory) loadKey(k NeedKey, leave map[string]int32) {
 		if k.Conflict.Replaces() && j.Group != "" {
 			leave[j.Group]++
 		}
-		if !live || !m.tx.readsJob(k.Name, slot == 1) || m.forgets == "the job of a key" {
+		if !live || slot == 0 && !k.Conflict.Replaces() || m.forgets == "the job of a key" {
 			continue
 		}
 		if k.Conflict == nil || k.Conflict.Merge == nil || m.forgets == "args" {
@@ -162,7 +162,7 @@ func (m *memory) write() {
 	c := m.tx.Changes()
 	for _, r := range c.Jobs {
 		was, ok := m.jobs[r.Is.ID]
-		if ok != (r.New == nil) || was.State != r.Was.State || was.Role != r.Was.Role {
+		if ok != (r.New == nil) || r.New == nil && was.standing() != r.Was {
 			m.t.Fatalf("job %d is %+v, not %+v as it was read", r.Is.ID, was, r.Was)
 		}
 		is := was
@@ -349,7 +349,7 @@ func (m *memory) ends(all []ending) error {
 			m.kept[e.job] = e.keep && e.to != storage.Dead
 		} else {
 			is := Job{ID: j.ID, Lane: j.Lane, Group: j.Group, Role: j.Role, State: e.to, Due: e.due, Counters: j.Counters}
-			if _, err := m.tx.PutBack(is, e.stays); err != nil {
+			if _, err := m.tx.PutBack(is, j.Due, e.stays); err != nil {
 				return err
 			}
 		}

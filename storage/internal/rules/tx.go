@@ -85,12 +85,6 @@ func (t *Tx) ReadKey(name string, behind bool, is Keeper, live, kept bool) {
 	}
 }
 
-// readsJob reports whether ReadJob is to be called for the live job that has a key, or waits for it.
-func (t *Tx) readsJob(name string, behind bool) bool {
-	k, _ := t.need.key(name)
-	return behind || k.Conflict.Replaces()
-}
-
 // ReadJob takes note of a live job that has a unique key, or waits for one.
 func (t *Tx) ReadJob(j Job) { t.row(j).work = true }
 
@@ -129,10 +123,11 @@ func (t *Tx) ReadMember(j Job) {
 // ReadFresh takes note of a key for a job that enters.
 func (t *Tx) ReadFresh(id int64) { t.fresh = append(t.fresh, id) }
 
-// Load implements [Rows]. It returns [ErrNotLoaded] if something of n was not read.
+// Load implements [Rows]. It returns [ErrNotLoaded] if a key or a group of n was not read, or the job of
+// a key that its Conflict may change. It looks at nothing else of n.
 func (t *Tx) Load(n Need) error {
 	for _, k := range n.Keys {
-		if _, err := t.Key(k.Name, k.Conflict); err != nil {
+		if _, _, err := t.key(k.Name, k.Conflict); err != nil {
 			return err
 		}
 	}
@@ -146,33 +141,43 @@ func (t *Tx) Load(n Need) error {
 
 // Key implements [Rows].
 func (t *Tx) Key(name string, c *storage.Conflict) (*Key, error) {
-	k := t.keys.get(name)
-	if k == nil || !k.read[0] || !k.read[1] {
-		return nil, unread("a key")
-	}
-	k.Waiting = nil
-	behind, err := t.jobOf(k, k.Behind.Job)
+	k, last, err := t.key(name, c)
 	if err != nil {
 		return nil, err
+	}
+	if k.Waiting = nil; last != nil {
+		k.Waiting = last.waiting()
+	}
+	return &k.Key, nil
+}
+
+// key returns a key, and the job that a Conflict may change. That is nil if there is none.
+func (t *Tx) key(name string, c *storage.Conflict) (*keyRow, *Row, error) {
+	k := t.keys.get(name)
+	if k == nil || !k.read[0] || !k.read[1] {
+		return nil, nil, unread("a key")
+	}
+	behind, err := t.jobOf(k, k.Behind.Job)
+	if err != nil {
+		return nil, nil, err
 	}
 	if behind != nil {
 		k.Dated = behind.Is.State == storage.Blocked && !behind.Is.WasDue
 	}
 	if !c.Replaces() {
-		return &k.Key, nil
+		return k, nil, nil
 	}
-	if !t.readsJob(name, false) {
-		return nil, unread("who waits for a key")
+	if n, _ := t.need.key(name); !n.Conflict.Replaces() {
+		return nil, nil, unread("who waits for a key")
 	}
 	last, err := t.jobOf(k, k.Last().Job)
 	if err != nil || last == nil {
-		return &k.Key, err
+		return k, nil, err
 	}
 	if !last.work || c.Merge != nil && last.Does == nil && last.Is.Args == nil {
-		return nil, unread("what a job does")
+		return nil, nil, unread("what a job does")
 	}
-	k.Waiting = last.waiting()
-	return &k.Key, nil
+	return k, last, nil
 }
 
 // jobOf returns a job that has a key or waits for it, nil if it is not live.
