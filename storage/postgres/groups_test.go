@@ -299,8 +299,8 @@ func TestExchange_Damaged(t *testing.T) {
 	}
 }
 
-// A job that is not written, although it was read and locked, is an error, and nothing else is
-// written either.
+// A job that is not written, although it was read, and it or its group or key was locked, is an error, and
+// nothing else is written either.
 func TestExchange_Missed(t *testing.T) {
 	for what, job := range map[string]storage.NewJob{
 		"a member that is let in":      {Group: "g"},

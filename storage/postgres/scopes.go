@@ -69,8 +69,9 @@ ON CONFLICT (key, slot) DO UPDATE SET job = excluded.job, created_at = excluded.
 	sqlInsertBeside = `INSERT INTO errand_job (id, lane, state, priority, due_at, created_at, timeout, salt, weight, policy, headers, args, unique_key, group_key, role, was_due)
 SELECT * FROM unnest($1::bigint[], $2::integer[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[],
   $8::integer[], $9::integer[], $10::bytea[], $11::bytea[], $12::bytea[], $13::bytea[], $14::text[], $15::smallint[], $16::boolean[])`
-	// Both set what was decided of waiting jobs that are in the states $6 still. As their rows are
-	// locked, they are; if not, there is an error, and nothing of the transaction is written.
+	// Both set what was decided of jobs that are in the states $6 still. They are, as the row of a job that may be replaced or blocked is
+	// locked, and nobody changes one that is blocked, or is due and has no place, without the lock of its key or group. If by damage
+	// they are not, there is an error, and nothing of the transaction is written.
 	sqlMove = `WITH u AS (UPDATE errand_job j SET state = f.state, due_at = f.due_at, role = f.role, was_due = f.was_due
   FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::smallint[]) f(id, state, due_at, role, was_due, was)
   WHERE j.id = f.id AND j.state = f.was RETURNING 1) ` + allOf

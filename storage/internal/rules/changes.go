@@ -18,12 +18,12 @@ type Job struct {
 	Role    Role
 	State   storage.State
 	WasDue  bool // of a blocked one: it was due when it came to wait
-	// The rest is read only of a job that a [storage.Conflict] may change, and Args only for a
-	// Merge.
+	// The rest, Created and Salt are known only of a new job, and of one that has a unique key or waits
+	// for it, if a [storage.Conflict] may change it or it is behind. A PutBack sets Counters too.
 
 	Priority int
 	storage.Counters
-	Args []byte // nil: not read
+	Args []byte // nil: not read, as no Merge needs them
 }
 
 // block has a ready or scheduled job wait behind others.
@@ -81,19 +81,20 @@ func (r *Row) waiting() *Waiting {
 	return w
 }
 
-// Changes are the rows that are other than they were, each once. Whoever writes them need not
-// know why.
+// Changes are what is to be written, each row once. Whoever writes them need not know why.
 type Changes struct {
-	Jobs []*Row // in the order of keys; of those that have ended none
+	Jobs []*Row // that are new or other than they were, in the order of keys; of those that have ended none
 	// Keys are all unique keys that were read, in the order of their names. Key.Were says which
 	// of them have changed.
 	Keys []*Key
-	// The groups of which each dead member that Blocks has no role any more, and those of which no
-	// member has one, in the order of their names.
+	// The groups of which each dead member that Blocks has no role any more, and those that were read and
+	// of which no member has one, in the order of their names. A row of the latter may be there only
+	// as a lock.
 	Pass, Empty []string
 }
 
-// None reports whether nothing is to be written.
+// None reports whether nothing is to be written if what was inserted as a lock is undone: Empty is not
+// looked at.
 func (c *Changes) None() bool {
 	return len(c.Jobs)+len(c.Pass) == 0 && !slices.ContainsFunc(c.Keys, func(k *Key) bool { return k.Were != [2]Keeper{k.Holder, k.Behind} })
 }

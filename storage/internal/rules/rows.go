@@ -12,8 +12,8 @@ import (
 // A rule first says by Load all that it may ask for. A store whose transactions overlap locks
 // that, keys before groups before jobs and each in the order of names, and reads it in one
 // round trip. A store with one writer has nothing to lock, and may read when it is asked. The
-// other methods return what was loaded, and [ErrNotLoaded] for anything else. What was
-// decided about rows is written before a rule asks for them again.
+// other methods return what was loaded, and [ErrNotLoaded] for anything else. If a rule asks
+// again for rows, they are as they were decided to be: a store has written that, and a Tx knows it.
 type Rows interface {
 	Load(n Need) error
 	// Group returns what Reads of the group says is needed for Settle with anew.
