@@ -570,6 +570,24 @@ func TestTx_notNamed(t *testing.T) {
 	}
 }
 
+// Of a job that is known only as a member it is not known what it does.
+func TestTx_knownAsMember(t *testing.T) {
+	replace := &storage.Conflict{Mode: storage.Replace}
+	for _, read := range []bool{true, false} {
+		var tx Tx
+		tx.Reset(Need{Keys: []NeedKey{{"u", replace}}, Groups: []string{"q g"}, Leave: []int32{0}})
+		tx.ReadKey("u", false, Keeper{Job: 7}, true, false)
+		tx.ReadKey("u", true, Keeper{}, false, false)
+		member := Job{ID: 7, Lane: 1, Group: "q g", Role: Waits, State: storage.Blocked}
+		if tx.row(member); read {
+			tx.ReadJob(member)
+		}
+		if _, err := tx.Key("u", replace); errors.Is(err, ErrNotLoaded) == read {
+			t.Errorf("the job was read: %v; Key returned %v", read, err)
+		}
+	}
+}
+
 // No more members may leave than were named: those that wait behind them are not known.
 func TestTx_leaves(t *testing.T) {
 	m := newMemory(t)
