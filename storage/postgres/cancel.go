@@ -116,8 +116,7 @@ func (c *cancelling) write(b *pgx.Batch, keep storage.Retention) (storage.State,
 		}
 		c.state = cancelled
 	}
-	changes := c.scopes.tx.Changes()
-	c.scopes.decided(b, &changes)
+	c.scopes.decided(b, c.scopes.tx.Changes())
 	return states[c.state], nil
 }
 

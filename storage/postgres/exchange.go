@@ -279,8 +279,7 @@ func (e *exchange) placeDue(ctx context.Context, c *pgx.Conn) error {
 	}
 	e.again()
 	b = &pgx.Batch{}
-	changes := sc.tx.Changes()
-	sc.decided(b, &changes)
+	sc.decided(b, sc.tx.Changes())
 	if !e.claim.chooses() {
 		e.claim.take(b, e)
 	}

@@ -346,8 +346,7 @@ func (f *finishing) write(b *pgx.Batch, d sums) error {
 	f.writeDead(b)
 	f.writeBack(b)
 	f.writeFailures(b)
-	c := f.scopes.tx.Changes()
-	write(b, &c, d)
+	write(b, f.scopes.tx.Changes(), d)
 	f.then.insert(b, d)
 	return nil
 }

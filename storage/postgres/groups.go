@@ -123,8 +123,7 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 		}
 		b := &pgx.Batch{}
 		b.Queue(sqlSkip, id.Key())
-		changes := sc.tx.Changes()
-		sc.decided(b, &changes)
+		sc.decided(b, sc.tx.Changes())
 		return b, nil
 	})
 	if err == nil && id.IsZero() {

@@ -250,17 +250,47 @@ func TestExchange_MissedPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := now.Add(2 * time.Second)
-	d.exec(`CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
-	d.exec(`CREATE TRIGGER nothing BEFORE UPDATE ON errand_job FOR EACH ROW EXECUTE FUNCTION nothing()`)
+	mend := d.keepsJobs("true")
 	x := storage.Exchange{LeaseDuration: time.Minute, Wants: wantOne}
 	if res, err := s.Exchange(t.Context(), later, x); err != nil || len(res.Leased) > 0 || !soon(res.NextDue, later) {
 		t.Errorf("Exchange returned %+v, %v; want that it is asked again soon", res, err)
 	}
-	d.exec(`DROP FUNCTION nothing CASCADE`)
+	mend()
 	if res, err := s.Exchange(t.Context(), later, x); err != nil || len(res.Leased) != 1 {
 		t.Errorf("without the fault Exchange returned %+v, %v", res, err)
 	}
 	d.Invariants(t)
+}
+
+// keepsJobs has updates of jobs for which a condition is true change nothing, until mend is called.
+func (d *db) keepsJobs(when string) (mend func()) {
+	d.exec(`CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
+	d.exec(`CREATE TRIGGER nothing BEFORE UPDATE ON errand_job FOR EACH ROW WHEN (` + when + `) EXECUTE FUNCTION nothing()`)
+	return func() { d.exec(`DROP FUNCTION nothing CASCADE`) }
+}
+
+// runsBefore enqueues a job, which runs, and another one like it, which waits for the first. It returns
+// the job as it was enqueued, and the exchange in which the first is done.
+func runsBefore(t *testing.T, s *postgres.Store, job storage.NewJob) (storage.NewJob, storage.Exchange) {
+	t.Helper()
+	job.Queue, job.Kind, job.Args = "q", "k", []byte("{}")
+	var x storage.Exchange
+	for range 2 {
+		if _, err := s.Enqueue(t.Context(), now, []storage.NewJob{job}); err != nil {
+			t.Fatal(err)
+		}
+		res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wantOne})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range res.Leased {
+			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		}
+	}
+	if len(x.Finish) != 1 {
+		t.Fatalf("leased %d jobs, want one", len(x.Finish))
+	}
+	return job, x
 }
 
 // A job that is not blocked, although others say that it waits, is not let in, and not counted as if it were.
@@ -272,20 +302,7 @@ func TestExchange_Damaged(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			d := newDB(t)
 			s := d.open()
-			job.Queue, job.Kind, job.Args = "q", "k", []byte("{}")
-			var x storage.Exchange
-			for range 2 {
-				if _, err := s.Enqueue(t.Context(), now, []storage.NewJob{job}); err != nil {
-					t.Fatal(err)
-				}
-				res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wantOne})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, l := range res.Leased {
-					x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
-				}
-			}
+			_, x := runsBefore(t, s, job)
 			d.exec("UPDATE errand_job SET state = 3 WHERE state = 7")
 			if res, err := s.Exchange(t.Context(), now, x); err != nil || len(res.Finished) != 1 || res.Finished[0] != storage.Applied {
 				t.Fatalf("Exchange returned %+v, %v", res, err)
@@ -309,32 +326,16 @@ func TestExchange_Missed(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			d := newDB(t)
 			s := d.open()
-			job.Queue, job.Kind, job.Args = "q", "k", []byte("{}")
-			var leased []storage.Leased
-			for range 2 {
-				if _, err := s.Enqueue(t.Context(), now, []storage.NewJob{job}); err != nil {
-					t.Fatal(err)
-				}
-				res, err := s.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: wantOne})
-				if err != nil {
-					t.Fatal(err)
-				}
-				leased = append(leased, res.Leased...)
-			}
-			if len(leased) != 1 {
-				t.Fatalf("leased %v, want one job", leased)
-			}
-			x := storage.Exchange{Finish: []storage.Finish{{Lease: leased[0].Lease, Outcome: storage.OutcomeDone}}}
+			job, x := runsBefore(t, s, job)
 			if job.Unique != "" {
 				x.Finish[0].Then = []storage.NewJob{job}
 			}
-			d.exec(`CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
-			d.exec(`CREATE TRIGGER nothing BEFORE UPDATE ON errand_job FOR EACH ROW WHEN (OLD.state = 7) EXECUTE FUNCTION nothing()`)
+			mend := d.keepsJobs("OLD.state = 7")
 			if _, err := s.Exchange(t.Context(), now, x); !errors.Is(err, storage.ErrCorrupt) {
 				t.Errorf("Exchange returned %v, want ErrCorrupt", err)
 			}
 			d.Invariants(t)
-			d.exec(`DROP FUNCTION nothing CASCADE`)
+			mend()
 			if res, err := s.Exchange(t.Context(), now, x); err != nil || res.Finished[0] != storage.Applied {
 				t.Errorf("without the fault Exchange returned %+v, %v", res, err)
 			}

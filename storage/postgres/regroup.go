@@ -68,8 +68,7 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		if next, err = r.settle(sc); err != nil {
 			return err
 		}
-		changes := sc.tx.Changes()
-		sc.decided(b, &changes)
+		sc.decided(b, sc.tx.Changes())
 		if mark := rules.Regrouped(r.mark, after, next); mark != r.mark {
 			b.Queue(sqlRegroupAs, queue, mark)
 		}

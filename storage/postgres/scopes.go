@@ -42,9 +42,9 @@ ON CONFLICT (group_key) DO UPDATE SET group_key = o.group_key WHERE false`
 ORDER BY id FOR UPDATE`
 
 	numbersOf = `lane, due_at, state, coalesce(role, 0), coalesce(was_due, false)::integer`
-	// In the order in which a rules.Tx keeps them. A key that nobody has is there too, with job 0, as it is locked. No table of jobs is
-	// searched for that. The numbers of its job are read if that waits
-	// for the key, or if $2 has the key, and the args if $3 has it.
+	// In the order in which a rules.Tx keeps them. A key that nobody has is there too, with job 0, as it
+	// is locked. No table of jobs is searched for that. The numbers of its job are read if that waits for
+	// the key, or if $2 has the key, and the args if $3 has it.
 	sqlKeys = `SELECT u.key, u.slot, u.job, u.salt, u.created_at, u.until, j.id IS NOT NULL,
   u.job <> 0 AND coalesce((SELECT true FROM errand_finished e WHERE e.id = u.job), (SELECT true FROM errand_dead e WHERE e.id = u.job), false),
   CASE WHEN j.id IS NOT NULL AND (u.slot = 1 OR u.key = ANY($2::bytea[])) THEN ARRAY[` + numbersOf + `, attempt, retry, crashes, snoozes, priority] END,
@@ -69,9 +69,10 @@ ON CONFLICT (key, slot) DO UPDATE SET job = excluded.job, created_at = excluded.
 	sqlInsertBeside = `INSERT INTO errand_job (id, lane, state, priority, due_at, created_at, timeout, salt, weight, policy, headers, args, unique_key, group_key, role, was_due)
 SELECT * FROM unnest($1::bigint[], $2::integer[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[],
   $8::integer[], $9::integer[], $10::bytea[], $11::bytea[], $12::bytea[], $13::bytea[], $14::text[], $15::smallint[], $16::boolean[])`
-	// Both set what was decided of jobs that are in the states $6 still. They are, as the row of a job that may be replaced or blocked is
-	// locked, and nobody changes one that is blocked, or is due and has no place, without the lock of its key or group. If by damage
-	// they are not, there is an error, and nothing of the transaction is written.
+	// Both set what was decided of jobs that are in the states $6 still. They are, as the row of a job that
+	// may be replaced or blocked is locked, and nobody changes one that is blocked, or is due and has no
+	// place, without the lock of its key or group. If by damage they are not, there is an error, and
+	// nothing of the transaction is written.
 	sqlMove = `WITH u AS (UPDATE errand_job j SET state = f.state, due_at = f.due_at, role = f.role, was_due = f.was_due
   FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::smallint[]) f(id, state, due_at, role, was_due, was)
   WHERE j.id = f.id AND j.state = f.was RETURNING 1) ` + allOf
@@ -256,12 +257,12 @@ func (sc *scopes) changes() *pgx.Batch {
 		return nil
 	}
 	b := &pgx.Batch{}
-	sc.decided(b, &c)
+	sc.decided(b, c)
 	return b
 }
 
 // decided queues what was decided, and what it adds to the numbers.
-func (sc *scopes) decided(b *pgx.Batch, c *rules.Changes) {
+func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 	d := sums{}
 	write(b, c, d)
 	sc.s.count(b, d)
@@ -269,7 +270,7 @@ func (sc *scopes) decided(b *pgx.Batch, c *rules.Changes) {
 
 // write queues what was decided, and counts it, but for the jobs that end and what only a Finish
 // changes of a job that has run.
-func write(b *pgx.Batch, c *rules.Changes, d sums) {
+func write(b *pgx.Batch, c rules.Changes, d sums) {
 	writeKeys(b, c.Keys)
 	var moved, rewritten, fresh []*rules.Row
 	for _, r := range c.Jobs {

@@ -143,8 +143,8 @@ func TestStore_Fold(t *testing.T) {
 	d.Invariants(t)
 }
 
-// No statement reads a table of jobs from its beginning to its end, nor into memory for a part of it, however few or many
-// rows the server believes that there are.
+// No statement reads a table of jobs from its beginning to its end, nor into memory for a part of it,
+// however few or many rows the server believes that there are.
 func TestStatements_plans(t *testing.T) {
 	d := newDB(t)
 	d.open()

@@ -65,8 +65,9 @@ func (t *Tx) Reset(n Need) {
 }
 
 // ReadKey takes note of who has a unique key, or waits for it if behind is set. Both are to be said of
-// each key, with a zero is if it is nobody. live says whether that job is live, so that ReadJob is to be called too if it is behind or the
-// Conflict of the key needs it. kept says whether it has ended and is in a table.
+// each key, with a zero is if it is nobody. live says whether that job is live, so that ReadJob is to be
+// called too if it is behind or the Conflict of the key needs it. kept says whether it has ended and is
+// in a table.
 func (t *Tx) ReadKey(name string, behind bool, is Keeper, live, kept bool) {
 	k := t.keys.get(name)
 	if k == nil {
