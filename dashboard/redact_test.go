@@ -27,7 +27,7 @@ type payment struct {
 		Number string `json:"number" errand:"secret"`
 		Holder string `json:"holder"`
 	} `json:"card"`
-	Pins  []int          `json:"pins" errand:"secret"`
+	Pins  []int64        `json:"pins" errand:"secret"`
 	Notes map[string]pin `json:"notes"`
 	Email string         `json:"email"`
 	Body  string         `json:"body"`
@@ -93,7 +93,7 @@ func TestRedact(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = other.Close() })
 	var p payment
-	p.Card.Number, p.Card.Holder, p.Pins, p.Notes, p.Email = "no. 4111", "Ann Holder", []int{8123812381238123}, map[string]pin{"a": {"no. 9123"}}, "ann@example.com"
+	p.Card.Number, p.Card.Holder, p.Pins, p.Notes, p.Email = "no. 4111", "Ann Holder", []int64{8123812381238123}, map[string]pin{"a": {"no. 9123"}}, "ann@example.com"
 	p.Body = `{"password":"hunter2","Notes":"plain"}`
 	headers := map[string]string{"authorization": "Bearer xyz", "reply-email": "header@example.com", "trace": "t1"}
 	id := add(t, q, p, &errand.JobOptions{Queue: "later", Headers: headers})

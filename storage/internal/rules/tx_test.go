@@ -232,7 +232,7 @@ func TestTx(t *testing.T) {
 				j := keyed("u", "a", storage.Keep)
 				j.UniqueScope = storage.UniqueForever
 				m.enqueue(j)
-			}, fmt.Sprintf("1 ready a, u of 1 until %+d", (Forever-1000*second)/second)},
+			}, fmt.Sprintf("1 ready a, u of 1 until %+d", int64(Forever-1000*second)/second)},
 			{func(m *memory) {
 				m.need.End("u", "")
 				m.load()
