@@ -9,17 +9,17 @@ import (
 	plant "github.com/errandq/errand/internal/planted"
 )
 
-// TestCosts fails with each of these slow-downs, and says which count has risen. For each of them
-// this package is built: run it with go test -tags planted.
+// TestCosts fails with each of these slow-downs, and says which count has risen; without, it passes.
+// Run it with go test -tags planted.
 func TestCosts_Planted(t *testing.T) {
-	for name, f := range map[string]struct{ file, was, fault, says string }{
+	faults := map[string]struct{ file, was, fault, workload, says string }{
 		"a statement more for each job": {
 			"exchange.go", `	r.Size = int64(l.Weight())
 `, `	r.Size = int64(l.Weight())
 	if err := t.row(sqlIsCancelling, []any{r.ID, 0}, new(bool)); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-`, `drain costs more: \d+ statements`,
+`, "drain", `\d+ statements`,
 		},
 		"a page more for each commit": {
 			"writer.go", `	if err == nil {
@@ -29,21 +29,30 @@ func TestCosts_Planted(t *testing.T) {
 	}
 	if err == nil {
 		err = t.flush()
-`, `enqueue-1 costs more: \d+ pages`,
+`, "enqueue-1", `\d+ pages`,
 		},
 		"an allocation for each job": {
-			"exchange.go", `= r.Headers, r.Args, r.Options`, `= r.Headers, append([]byte{}, r.Args...), r.Options`, `drain costs more: \d+ allocations`,
+			"exchange.go", `= r.Headers, r.Args, r.Options`, `= r.Headers, append([]byte{}, r.Args...), r.Options`, "drain", `\d+ allocations`,
 		},
 		"a RETURNING": {
-			"jobtable.go", ` AND state = 3 AND cancelling = 0` + "`\n\t// For a job", ` AND state = 3 AND cancelling = 0 RETURNING lane` + "`\n\t// For a job", `failing costs more: \d+ steps`,
+			"jobtable.go", `execCount(sqlReschedule,`, `execCount(sqlReschedule+" RETURNING lane",`, "failing", `\d+ steps`,
 		},
 		"no run forms": {
-			"jobtable.go", `if d.was.State != ready || d.out`, `if true || d.was.State != ready || d.out`, `drain costs more: \d+ statements`,
+			"jobtable.go", `if d.was.State != ready || d.out`, `if true || d.was.State != ready || d.out`, "drain", `\d+ statements`,
 		},
-	} {
+	}
+	var all []plant.Fault
+	for _, f := range faults {
+		all = append(all, plant.Fault{File: f.file, Was: f.was, Is: f.fault})
+	}
+	tests := plant.Build(t, all...)
+	for name, f := range faults {
 		t.Run(name, func(t *testing.T) {
-			if out := plant.Find(t, f.file, f.was, f.fault, "-run", "^TestCosts$"); !regexp.MustCompile(f.says).MatchString(out) {
-				t.Errorf("want %s in\n%s", f.says, out)
+			run := "-test.run=^TestCosts$/^" + f.workload + "$"
+			tests.Pass(t, run)
+			out := tests.Find(t, plant.Fault{File: f.file, Was: f.was, Is: f.fault}, run)
+			if says := f.workload + " costs more: " + f.says; !regexp.MustCompile(says).MatchString(out) {
+				t.Errorf("want %s in\n%s", says, out)
 			}
 		})
 	}
