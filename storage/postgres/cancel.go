@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -11,27 +12,10 @@ import (
 )
 
 const (
-	sqlLive = `SELECT state, token, lane, salt, created_at, coalesce(unique_key, ''::bytea), coalesce(group_key, ''), coalesce(role, 0)
-FROM errand_job WHERE id = $1 FOR UPDATE`
-	sqlEnded = `SELECT state, 0::bigint, lane, salt, created_at, ''::bytea, '', 0::smallint FROM errand_finished WHERE id = $1
-UNION ALL SELECT 6, 0, lane, salt, created_at, '', '', 0 FROM errand_dead WHERE id = $1`
+	sqlEnded = `SELECT state, lane, salt, created_at FROM errand_finished WHERE id = $1
+UNION ALL SELECT 6, lane, salt, created_at FROM errand_dead WHERE id = $1`
 	sqlAsk = `UPDATE errand_job SET cancelling = true WHERE id = $1`
 )
-
-// cancelling is a Cancel under way.
-type cancelling struct {
-	s      *Store
-	now    time.Time
-	id     storage.ID
-	scopes *scopes
-	later  bool // it was read what the scopes are, and no more
-
-	state int16 // 0 if there is no such job
-	token int64
-	lane  int32
-	role  rules.Role
-	beside
-}
 
 // Cancel implements [storage.Store]: two round trips, and two more if the job has a unique key
 // or a group, which are to be locked before the job.
@@ -40,28 +24,46 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		return "", err
 	}
 	defer s.leave()
-	c := &cancelling{s: s, now: now, id: id, scopes: s.scopes(now, 0)}
-	run := func(ctx context.Context, conn *pgx.Conn) error {
-		if err := c.read(ctx, conn); err != nil {
-			return err
-		}
-		state = ""
-		if c.later = !c.plain() && c.scopes.need.None() && c.state != 0; c.later {
-			c.scopes.leaves(c.beside)
-		}
-		if c.later || c.state == 0 {
-			return part(ctx, conn, end())
-		}
+	sc := s.scopes(now, 0)
+	sc.need.Jobs = []int64{id.Key()}
+	again := false // it was read what is to be locked, and no more
+	run := func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
-		var err error
-		if state, err = c.write(b, keep); err != nil {
+		b.Queue(sqlBegin)
+		sc.load(b)
+		s.readNew(b)
+		ended := storage.State("")
+		each(b, func(row pgx.CollectableRow) error {
+			var state int16
+			var lane, salt int32
+			var created int64
+			err := row.Scan(&state, &lane, &salt, &created)
+			if jobID(created, salt, id.Key()) == id {
+				ended = states[state]
+			}
 			return err
+		}, sqlEnded, id.Key())
+		if err := part(ctx, c, b); err != nil {
+			return err
+		}
+		j := sc.tx.Live(id.Key())
+		if again = sc.need.None() && j.Unique+j.Group != ""; again {
+			sc.need.End(j.Unique, j.Group)
+			return part(ctx, c, end())
+		}
+		var err error
+		if state, err = sc.tx.Cancel(id, s.keeps(&keep)); err != nil {
+			return err
+		}
+		if b = sc.changes(); b == nil {
+			state = cmp.Or(state, ended)
+			return part(ctx, c, end())
 		}
 		b.Queue(sqlCommit)
-		return s.commit(ctx, conn, b)
+		return s.commit(ctx, c, b)
 	}
-	if err = s.runTold(ctx, run); err == nil && c.later {
-		err = s.inLine(ctx, c.scopes, run)
+	if err = s.runTold(ctx, run); err == nil && again {
+		err = s.inLine(ctx, sc, run)
 	}
 	if err == nil && state == "" {
 		err = storage.ErrNotFound
@@ -69,55 +71,11 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 	return state, err
 }
 
-// read locks and reads the job.
-func (c *cancelling) read(ctx context.Context, conn *pgx.Conn) error {
-	c.state = 0
-	var of storage.ID
-	scan := func(row pgx.CollectableRow) error {
-		var salt int32
-		var created int64
-		var key []byte
-		err := row.Scan(&c.state, &c.token, &c.lane, &salt, &created, &key, &c.group, &c.role)
-		of, c.key = jobID(created, salt, c.id.Key()), string(key)
-		return err
+// ask queues that running jobs are asked to stop.
+func ask(b *pgx.Batch, rows []*rules.Row) {
+	for _, r := range rows {
+		b.Queue(sqlAsk, r.Is.ID)
 	}
-	b := &pgx.Batch{}
-	b.Queue(sqlBegin)
-	c.s.readNew(b)
-	c.scopes.load(b)
-	each(b, scan, sqlLive, c.id.Key())
-	each(b, scan, sqlEnded, c.id.Key())
-	err := part(ctx, conn, b)
-	if of != c.id {
-		c.state = 0
-	}
-	return err
-}
-
-// write queues what becomes of the job, and returns its state then.
-func (c *cancelling) write(b *pgx.Batch, keep storage.Retention) (storage.State, error) {
-	switch c.state {
-	case running:
-		b.Queue(sqlAsk, c.id.Key())
-	case scheduled, ready, blocked:
-		name := c.s.lanes.name(c.lane)
-		keys, tokens := []int64{c.id.Key()}, []int64{c.token}
-		d := keep.Of(name.Queue, name.Kind)
-		if _, err := c.scopes.tx.End(c.id.Key(), c.key, c.group, c.role, storage.Cancelled, d > 0); err != nil {
-			return "", err
-		}
-		if err := c.scopes.tx.SettleAll(); err != nil {
-			return "", err
-		}
-		if d > 0 {
-			b.Queue(sqlKeep, keys, tokens, []int16{cancelled}, []int32{0}, []int64{micros(c.now.Add(d))}, [][]byte{{}}, micros(c.now), c.state, 1, 0, 0, 0)
-		} else {
-			b.Queue(sqlDelete, keys, tokens, c.state, 0, 0, 0)
-		}
-		c.state = cancelled
-	}
-	c.scopes.decided(b, c.scopes.tx.Changes())
-	return states[c.state], nil
 }
 
 // end returns the end of a transaction that has written nothing.

@@ -65,7 +65,7 @@ const (
 var prepared = []string{
 	sqlBegin, sqlBeginAsk, sqlCommit, sqlRollback,
 	sqlInsert, sqlDelta, sqlFold, sqlLockLanes, sqlAddLanes,
-	sqlExtend, sqlStart, sqlStop, sqlLonger, sqlLock, sqlDelete, sqlKeep, sqlBury, sqlPutBack, sqlFail, sqlPrune,
+	sqlExtend, sqlStart, sqlStop, sqlLonger, sqlMayEnd, sqlDelete, sqlKeep, sqlEnd, sqlEndHistory, sqlRetain, sqlBury, sqlPutBack, sqlFail, sqlPrune,
 	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
 	sqlJob, sqlHistory, sqlCounts,
 	sqlLockKeys, sqlLockGroups, sqlLockRows, sqlKeys, sqlGroup, sqlReserve, sqlWriteKeys, sqlDropKeys,
@@ -73,7 +73,7 @@ var prepared = []string{
 	sqlOverWindows, sqlLockWindows, sqlNextWindow, sqlBeside, sqlUnplaced,
 	sqlHead, sqlSkip, sqlGroups, sqlNextWaiting, sqlWaitingGroups, sqlBehindDead, sqlLockSettings, sqlRegroup, sqlRegroupAs, sqlRegrouped, sqlHeldPlaces, sqlNothing,
 	sqlGeneration, sqlRegroupDue, sqlSet, sqlUnset, sqlSettings, sqlSettingsNow,
-	sqlLive, sqlEnded, sqlAsk, sqlPurge,
+	sqlEnded, sqlAsk, sqlPurge,
 	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }
 

@@ -3,13 +3,13 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
@@ -30,26 +30,14 @@ const foldAfter = 500
 // deltas is how many transactions of the Store have changed numbers.
 type deltas struct{ n atomic.Int64 }
 
-// number is a number of a lane: how many jobs are in a state.
-type number struct {
-	lane  int32
-	state int16
-}
-
-// sums are what a transaction adds to numbers.
-type sums map[number]int64
-
-func (d sums) add(lane int32, state int16, n int64) { d[number{lane, state}] += n }
-
-// count queues what d adds to the numbers, and now and then their folding.
-func (s *Store) count(b *pgx.Batch, d sums) {
-	order := func(a, b number) int { return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.state, b.state)) }
+// count queues what is added to the numbers, and now and then their folding.
+func (s *Store) count(b *pgx.Batch, all rules.Numbers) {
 	var lanes []int32
 	var numbers []int16
 	var n []int64
-	for _, k := range slices.SortedFunc(maps.Keys(d), order) {
-		if d[k] != 0 {
-			lanes, numbers, n = append(lanes, k.lane), append(numbers, k.state), append(n, d[k])
+	for _, k := range all {
+		if k.N != 0 {
+			lanes, numbers, n = append(lanes, int32(k.Lane)), append(numbers, codeOf(k.State)), append(n, k.N)
 		}
 	}
 	if len(n) > 0 {

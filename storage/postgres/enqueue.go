@@ -141,12 +141,14 @@ func optional(b []byte) []byte {
 }
 
 // insert queues the insertion of plain jobs, and counts them.
-func (e *entering) insert(b *pgx.Batch, d sums) {
+func (s *Store) insert(b *pgx.Batch, e *entering) {
 	e.keys = e.keys[:0]
 	e.inParts(func(from, to int) { e.insertPart(b, from, to) })
+	var n rules.Numbers
 	for i := range e.lane {
-		d.add(e.lane[i], e.state[i], 1)
+		n.Follow(rules.Standing{}, rules.Standing{Lane: int64(e.lane[i]), State: states[e.state[i]]})
 	}
+	s.count(b, n)
 }
 
 // inParts calls queue for the jobs of each statement, of as few as may be.
@@ -217,9 +219,7 @@ func (s *Store) enqueue(ctx context.Context, all []*request) error {
 	defer s.sent.end(number)
 	err := s.runTo(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
-		d := sums{}
-		e.insert(b, d)
-		s.count(b, d)
+		s.insert(b, &e)
 		return s.commitAs(ctx, c, b, number, true)
 	}, e.recall)
 	if err != nil {

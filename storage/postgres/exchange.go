@@ -67,9 +67,8 @@ type exchange struct {
 	self     *registration
 	trips    int // round trips so far
 
-	number   int64 // of the transaction under way
-	durable  bool  // what was asked for is durable, and that was to lease from new lanes
-	complete bool  // all of the answer has come before the commit
+	number  int64 // of the transaction under way
+	durable bool  // what was asked for is durable, and that was to lease from new lanes
 }
 
 // maxTrips is how many round trips an exchange may take.
@@ -136,14 +135,13 @@ func (e *exchange) told() storage.ExchangeResult {
 
 // run is the exchange as one transaction, in as few round trips as may be: one if what
 // becomes of its jobs does not depend on their rows, and one Want says all; else two, as
-// the rows are locked and read first; one more if Go is to choose among ready jobs, or
-// if jobs follow, whose keys are to be known before the commit; and one more if others
-// have added lanes.
+// the rows are locked and read first; one more if Go is to choose among ready jobs; and one
+// more if others have added lanes.
 func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	e.res, e.extended, e.over, e.passed, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, false, false, nil
 	e.claim, e.trips, e.started, e.groups = e.s.claimFor(e.x), 0, map[storage.Lease]bool{}, nil
 	e.finish = newFinishing(e.s, e.now, e.x)
-	e.durable, e.complete, e.placed = false, false, false
+	e.durable, e.placed = false, false
 	if e.number == 0 { // that of a transaction that failed is free
 		e.number = e.s.sent.begin()
 	}
@@ -167,26 +165,17 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	}
 	if !e.finish.simple {
 		e.s.readNew(b)
-		e.finish.lock(b)
 		if err := e.send(ctx, c, b, false); err != nil {
 			return err
 		}
 		b = &pgx.Batch{}
 	}
-	d := sums{}
-	if err := e.finish.write(b, d); err != nil {
+	if err := e.finish.write(b); err != nil {
 		return err
 	}
-	e.s.count(b, d)
 	e.promote(b)
 	if !e.claim.chooses() {
 		e.claim.take(b, e)
-		if then := &e.finish.then; len(then.lane) > 0 {
-			if err := e.send(ctx, c, b, false); err != nil {
-				return err
-			}
-			e.complete, b = true, &pgx.Batch{}
-		}
 		if !e.finish.simple {
 			b.Queue(sqlCommit)
 		}
@@ -293,7 +282,7 @@ func (e *exchange) placeDue(ctx context.Context, c *pgx.Conn) error {
 func (e *exchange) again() {
 	e.claim = e.s.claimFor(e.x)
 	e.s.sent.end(e.number)
-	e.number, e.durable, e.complete = e.s.sent.begin(), true, false
+	e.number, e.durable = e.s.sent.begin(), true
 }
 
 // takeFromNew leases once more, in a transaction of its own, if the first try leased

@@ -13,29 +13,38 @@ import (
 )
 
 const (
-	sqlLock = `SELECT id, token, lane, due_at, attempt, retry, crashes, snoozes, cancelling, unique_key, group_key, coalesce(role, 0) FROM errand_job
-WHERE id = ANY($1::bigint[]) AND state = 3 ORDER BY id FOR UPDATE`
+	// What has to be known of jobs that may end.
+	sqlMayEnd = `SELECT id, token, salt, created_at, coalesce(unique_key, ''::bytea), coalesce(group_key, ''), cancelling, history, doubt IS NOT NULL, ARRAY[` + numbersOf + countersOf + `]
+FROM errand_job WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE`
 
-	// Both end jobs in a state, of leases or with the token that a waiting job has.
+	// Jobs whose ends do not depend on their rows, by their leases, with what that adds to the numbers.
 	sqlDelete = `WITH d AS (DELETE FROM errand_job j USING unnest($1::bigint[], $2::bigint[]) f(id, token)
-  WHERE j.id = f.id AND j.token = f.token AND j.state = $3::smallint RETURNING j.id, j.token, j.lane, j.history),
+  WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token, j.lane, j.history),
 h AS (DELETE FROM errand_history h USING d WHERE d.history AND h.job = d.id),
-n AS (INSERT INTO errand_delta SELECT lane, $3::smallint, -count(*) FROM d GROUP BY lane),
-x AS (INSERT INTO errand_call (store, call, keys) SELECT $4::integer, $5::bigint + 3, coalesce(array_agg(token), ARRAY[0]) FROM d HAVING count(*) < $6::integer)
+n AS (INSERT INTO errand_delta SELECT lane, 3, -count(*) FROM d GROUP BY lane),
+x AS (INSERT INTO errand_call (store, call, keys) SELECT $3::integer, $4::bigint + 3, coalesce(array_agg(token), ARRAY[0]) FROM d HAVING count(*) < $5::integer)
 SELECT id, token FROM d`
-
-	sqlKeep = `WITH d AS (DELETE FROM errand_job j
-  USING unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::integer[], $5::bigint[], $6::bytea[]) f(id, token, ended, more, purge_at, error)
-  WHERE j.id = f.id AND j.token = f.token AND j.state = $8::smallint RETURNING j.*, f.ended, f.more, f.purge_at, f.error),
+	sqlKeep = `WITH d AS (DELETE FROM errand_job j USING unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bytea[]) f(id, token, ended, error)
+  WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.*, f.ended, f.error),
 k AS (INSERT INTO errand_finished (id, due_at, created_at, ended_at, purge_at, token, timeout, lane, salt, attempt, retry, crashes, snoozes,
     state, priority, policy, headers, args, error, unique_key, group_key)
-  SELECT id, due_at, created_at, $7::bigint, purge_at, token, timeout, lane, salt, attempt + more, retry, crashes * $9::integer, snoozes,
+  SELECT id, due_at, created_at, $5::bigint, $6::bigint, token, timeout, lane, salt, attempt, retry, 0, snoozes,
     ended, priority, policy, headers, args, error, unique_key, group_key FROM d),
 n AS (INSERT INTO errand_delta
-  SELECT lane, $8::smallint, -count(*) FROM d GROUP BY lane UNION ALL SELECT lane, ended, count(*) FROM d GROUP BY lane, ended),
-x AS (INSERT INTO errand_call (store, call, keys) SELECT $10::integer, $11::bigint + 3, coalesce(array_agg(token), ARRAY[0]) FROM d HAVING count(*) < $12::integer)
+  SELECT lane, 3, -count(*) FROM d GROUP BY lane UNION ALL SELECT lane, ended, count(*) FROM d GROUP BY lane, ended),
+x AS (INSERT INTO errand_call (store, call, keys) SELECT $7::integer, $8::bigint + 3, coalesce(array_agg(token), ARRAY[0]) FROM d HAVING count(*) < $9::integer)
 SELECT id, token FROM d`
 
+	// Jobs that were read, and are locked.
+	sqlEnd        = `DELETE FROM errand_job WHERE id = ANY($1::bigint[])`
+	sqlEndHistory = `DELETE FROM errand_history WHERE job = ANY($1::bigint[])`
+	sqlRetain     = `WITH d AS (DELETE FROM errand_job j
+  USING unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], $5::integer[], $6::smallint[], $7::bigint[], $8::bytea[])
+    f(id, attempt, retry, crashes, snoozes, ended, purge_at, error)
+  WHERE j.id = f.id RETURNING j.id, j.due_at, j.created_at, f.purge_at, j.token, j.timeout, j.lane, j.salt, f.attempt, f.retry, f.crashes, f.snoozes,
+    f.ended, j.priority, j.policy, j.headers, j.args, f.error, j.unique_key, j.group_key)
+INSERT INTO errand_finished (id, due_at, created_at, purge_at, token, timeout, lane, salt, attempt, retry, crashes, snoozes,
+  state, priority, policy, headers, args, error, unique_key, group_key, ended_at) SELECT *, $9::bigint FROM d`
 	sqlBury = `WITH d AS (DELETE FROM errand_job j
   USING unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], $5::integer[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[], $11::smallint[])
     f(id, attempt, retry, crashes, snoozes, reason, in_effect, error, cause, role)
@@ -45,10 +54,9 @@ INSERT INTO errand_dead (id, due_at, created_at, token, timeout, lane, salt, att
   priority, reason, policy, in_effect, headers, args, error, cause, unique_key, group_key, role, ended_at) SELECT *, $10::bigint FROM d`
 
 	sqlPutBack = `UPDATE errand_job j SET state = f.state, due_at = f.due_at, attempt = f.attempt, retry = f.retry, crashes = f.crashes,
-  snoozes = f.snoozes, history = j.history OR f.history, role = f.role, was_due = f.was_due, instance = 0, cancelling = false,
-  started_at = NULL, doubt = CASE WHEN j.doubt IS NOT NULL AND NOT f.settled THEN 1 END
-FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::boolean[], $9::boolean[],
-  $10::smallint[], $11::boolean[]) f(id, state, due_at, attempt, retry, crashes, snoozes, history, settled, role, was_due) WHERE j.id = f.id`
+  snoozes = f.snoozes, history = f.history, role = f.role, was_due = f.was_due, doubt = f.doubt, instance = 0, cancelling = false, started_at = NULL
+FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::boolean[], $9::smallint[],
+  $10::smallint[], $11::boolean[]) f(id, state, due_at, attempt, retry, crashes, snoozes, history, doubt, role, was_due) WHERE j.id = f.id`
 
 	sqlFail = `INSERT INTO errand_history (job, n, attempt, at, duration, retry_after, phase, error, stack, instance)
 SELECT job, coalesce((SELECT max(n) FROM errand_history h WHERE h.job = f.job), 0) + 1, attempt, $8::bigint, duration, retry_after, phase, error, stack, instance
@@ -57,17 +65,6 @@ FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::boolean[], $5::bytea[
 	sqlPrune = `DELETE FROM errand_history h USING unnest($1::bigint[]) f(job)
 WHERE h.job = f.job AND h.n <= (SELECT max(n) FROM errand_history x WHERE x.job = f.job) - $2::integer`
 )
-
-// held is the row of a job whose lease is about to end.
-type held struct {
-	token      int64
-	lane       int32
-	due        int64
-	counters   storage.Counters
-	cancelling bool
-	beside
-	role rules.Role
-}
 
 // finishing is the Finish part of an exchange.
 type finishing struct {
@@ -80,51 +77,9 @@ type finishing struct {
 	scopes  *scopes
 	unknown []int64 // keys of jobs of which it is not known what they have beside
 
-	held    map[int64]held // by key, without those whose lease has ended
 	results []storage.ItemResult
+	then    map[int][]storage.Enqueued
 	ended   map[storage.Lease]bool // of a simple one: what the statements have ended
-
-	gone    []storage.Lease
-	keep    []keeping
-	bury    []burying
-	back    []puttingBack
-	fail    []failing
-	then    entering
-	thenFor []following // of which Finish each job of Then is
-}
-
-// following is a job of Finish.Then.
-type following struct {
-	finish int
-	answer storage.Enqueued // if it has no ID, that of the next job of then
-}
-
-type keeping struct {
-	storage.Lease
-	state   int16
-	more    int32 // added to the attempts
-	purgeAt int64
-	text    string
-}
-
-type burying struct {
-	key int64
-	storage.Counters
-	*storage.Finish
-	role *int16
-}
-
-type puttingBack struct {
-	*rules.Row
-	failed bool
-	// settled: the crashes of the job begin anew.
-	settled bool
-}
-
-type failing struct {
-	key     int64
-	attempt int
-	*storage.NewFailure
 }
 
 func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
@@ -135,61 +90,30 @@ func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
 			f.unknown = append(f.unknown, x.Finish[i].Key)
 		}
 		f.scopes.leaves(has)
+		f.scopes.need.Enter(x.Finish[i].Then)
 		f.simple = f.simple && ok && has.plain() && isSimple(&x.Finish[i]) && len(x.Retention.Lanes) == 0
 	}
-	f.follow()
 	f.lockAll()
-	for i := range x.Finish {
-		if f.simple {
-			f.end(&x.Finish[i], x.Finish[i].Effect(false), x.Retention.Default)
-		}
-	}
 	return f
-}
-
-// follow has the scopes of all jobs of Then be locked, if one of them is not plain.
-func (f *finishing) follow() {
-	for i := range f.x.Finish {
-		if plain, _ := supported(f.x.Finish[i].Then); !plain {
-			for k := range f.x.Finish {
-				f.scopes.need.Enter(f.x.Finish[k].Then)
-			}
-			return
-		}
-	}
 }
 
 // lockAll has the rows of all leases of an exchange be locked in order, before each part of it is
 // about some of them, unless it only ends plain jobs.
 func (f *finishing) lockAll() {
-	others := slices.Concat(f.x.Extend, f.x.Start, f.x.Stop)
-	if f.simple || len(others) == 0 && f.scopes.need.None() && len(f.unknown) == 0 {
+	if f.simple {
 		return
-	}
-	for _, l := range others {
-		f.scopes.need.Jobs = append(f.scopes.need.Jobs, l.Key)
 	}
 	for i := range f.x.Finish {
 		f.scopes.need.Jobs = append(f.scopes.need.Jobs, f.x.Finish[i].Key)
+	}
+	for _, l := range slices.Concat(f.x.Extend, f.x.Start, f.x.Stop) {
+		f.scopes.need.Jobs = append(f.scopes.need.Jobs, l.Key)
 	}
 }
 
 // isSimple reports whether what a Finish does does not depend on the row of its job.
 func isSimple(f *storage.Finish) bool {
 	return (f.Outcome == storage.OutcomeDone || f.Outcome == storage.OutcomeCancelled) && f.Failure == nil && len(f.Then) == 0
-}
-
-// end notes that a job ends as finished.
-func (f *finishing) end(fin *storage.Finish, e storage.Effect, keep time.Duration) {
-	if keep <= 0 {
-		f.gone = append(f.gone, fin.Lease)
-		return
-	}
-	state := int16(done)
-	if e.State == storage.Cancelled {
-		state = cancelled
-	}
-	f.keep = append(f.keep, keeping{fin.Lease, state, int32(e.Add.Attempt), micros(f.now.Add(keep)), fin.Error})
 }
 
 // learn reads what those jobs have of which the Store does not know it: they were leased by
@@ -210,127 +134,31 @@ func (f *finishing) learn(ctx context.Context, e *exchange, c *pgx.Conn) error {
 	return e.send(ctx, c, b, false)
 }
 
-// lock queues the locking and reading of the jobs.
-func (f *finishing) lock(b *pgx.Batch) {
-	f.held = map[int64]held{}
-	var keys []int64
-	for i := range f.x.Finish {
-		keys = append(keys, f.x.Finish[i].Key)
-	}
-	each(b, func(row pgx.CollectableRow) error {
-		var key int64
-		var h held
-		n := &h.counters
-		var unique []byte
-		var group *string
-		err := row.Scan(&key, &h.token, &h.lane, &h.due, &n.Attempt, &n.Retry, &n.Crashes, &n.Snoozes, &h.cancelling, &unique, &group, &h.role)
-		if h.key = string(unique); group != nil {
-			h.group = *group
-		}
-		f.held[key] = h
-		return err
-	}, sqlLock, keys)
-}
-
-// decide decides what becomes of each job that was read, and then of the groups.
-func (f *finishing) decide(d sums) error {
-	for i := range f.x.Finish {
-		fin := &f.x.Finish[i]
-		h, ok := f.held[fin.Key]
-		if !ok || h.token != fin.Token {
-			f.results = append(f.results, storage.Lost)
-			continue
-		}
-		e := fin.Effect(h.cancelling)
-		if e.State == "" {
-			f.results = append(f.results, storage.Refused)
-			continue
-		}
-		f.results = append(f.results, storage.Applied)
-		delete(f.held, fin.Key)
-		if err := f.one(i, fin, e, h, d); err != nil {
-			return err
-		}
-	}
-	return f.scopes.tx.SettleAll()
-}
-
-// one decides about one job.
-func (f *finishing) one(i int, fin *storage.Finish, e storage.Effect, h held, d sums) error {
-	lane := f.s.lanes.name(h.lane)
-	keep := f.x.Retention.Of(lane.Queue, lane.Kind)
-	kept := true
-	switch e.State {
-	case storage.Ready:
-		state, at := storage.Ready, h.due
-		if fin.DueAt.After(f.now) {
-			state = storage.Scheduled
-		}
-		if !fin.DueAt.IsZero() {
-			at = rules.Due(fin.DueAt)
-		} else if !e.KeepPlace {
-			at = micros(f.now)
-		}
-		is := rules.Job{ID: fin.Key, Lane: int64(h.lane), Group: h.group, Role: h.role, State: state, Due: at, Counters: e.Counters(h.counters)}
-		r, err := f.scopes.tx.PutBack(is, h.due, fin.Stays)
-		if err != nil {
-			return err
-		}
-		f.back = append(f.back, puttingBack{r, f.fails(fin), !e.KeepCrashes})
-	default:
-		if kept = e.State == storage.Dead || keep > 0; e.State != storage.Dead {
-			f.end(fin, e, keep)
-		}
-		role, err := f.scopes.tx.End(fin.Key, h.key, h.group, h.role, e.State, kept)
-		if err != nil {
-			return err
-		}
-		if e.State == storage.Dead {
-			f.bury = append(f.bury, burying{fin.Key, e.Counters(h.counters), fin, roleOf(role, h.group != "")})
-			d.add(h.lane, running, -1)
-			d.add(h.lane, dead, 1)
-		}
-	}
-	if kept && f.fails(fin) {
-		f.fail = append(f.fail, failing{fin.Key, h.counters.Attempt, fin.Failure})
-	}
-	if then := fin.Follows(storage.Applied); len(then) > 0 {
-		return f.enter(i, then)
-	}
-	return nil
-}
-
-// enter has the jobs enter that follow the i-th Finish.
-func (f *finishing) enter(i int, then []storage.NewJob) error {
-	if f.scopes.need.Fresh == 0 {
-		f.s.entering(&f.then, f.now, then)
-		for range then {
-			f.thenFor = append(f.thenFor, following{finish: i})
-		}
+// write decides, unless that does not depend on rows, and queues what becomes of the jobs.
+func (f *finishing) write(b *pgx.Batch) (err error) {
+	if f.simple {
+		f.endSimple(b)
+		f.s.count(b, nil)
 		return nil
 	}
-	for k := range then {
-		f.scopes.tx.Begin(f.now, micros(f.now)) // it enters as by a call of its own: the jobs before it are there
-		answer, err := rules.Following(f.scopes.enter(k, &then[k]))
-		if err != nil {
-			return err
-		}
-		f.thenFor = append(f.thenFor, following{i, answer})
+	if f.results, f.then, err = f.scopes.tx.Finish(f.x.Finish, f.s.keeps(&f.x.Retention), f.scopes.enter); err == nil {
+		f.scopes.decided(b, f.scopes.tx.Changes())
 	}
-	return nil
+	return err
 }
 
-// fails reports whether a Finish adds to the history.
-func (f *finishing) fails(fin *storage.Finish) bool {
-	return fin.Failure != nil && fin.Outcome != storage.OutcomeReturned
+// keeps returns for how long jobs of lanes are kept.
+func (s *Store) keeps(r *storage.Retention) func(lane int64) time.Duration {
+	return func(lane int64) time.Duration {
+		name := s.lanes.name(int32(lane))
+		return r.Of(name.Queue, name.Kind)
+	}
 }
 
-// write decides, unless that was done before, and queues what was decided.
-func (f *finishing) write(b *pgx.Batch, d sums) error {
-	if !f.simple {
-		if err := f.decide(d); err != nil {
-			return err
-		}
+// endSimple queues the ends of jobs that do not depend on their rows.
+func (f *finishing) endSimple(b *pgx.Batch) {
+	if len(f.x.Finish) == 0 {
+		return
 	}
 	took := func(row pgx.CollectableRow) error {
 		var l storage.Lease
@@ -338,36 +166,24 @@ func (f *finishing) write(b *pgx.Batch, d sums) error {
 		f.ended[l] = true
 		return err
 	}
-	if len(f.gone) > 0 {
-		keys, tokens := columns(f.gone)
-		each(b, took, sqlDelete, append([]any{keys, tokens, running}, f.usual(len(keys))...)...)
+	all := make([]*storage.Finish, len(f.x.Finish))
+	for i := range all {
+		all[i] = &f.x.Finish[i]
 	}
-	f.writeKept(b, took)
-	f.writeDead(b)
-	f.writeBack(b)
-	f.writeFailures(b)
-	write(b, f.scopes.tx.Changes(), d)
-	f.then.insert(b, d)
-	return nil
-}
-
-func (f *finishing) writeKept(b *pgx.Batch, took func(pgx.CollectableRow) error) {
-	if len(f.keep) == 0 {
-		return
-	}
-	slices.SortStableFunc(f.keep, func(a, b keeping) int { return cmp.Compare(a.Key, b.Key) })
-	var keys, tokens, purge []int64
+	slices.SortStableFunc(all, func(a, b *storage.Finish) int { return compareLeases(a.Lease, b.Lease) })
+	all = slices.CompactFunc(all, func(a, b *storage.Finish) bool { return a.Lease == b.Lease })
+	var keys, tokens []int64
 	var state []int16
-	var more []int32
 	var text [][]byte
-	for i, k := range f.keep {
-		if i > 0 && f.keep[i-1].Lease == k.Lease {
-			continue
-		}
-		keys, tokens, state, more = append(keys, k.Key), append(tokens, k.Token), append(state, k.state), append(more, k.more)
-		purge, text = append(purge, k.purgeAt), append(text, []byte(k.text))
+	for _, fin := range all {
+		keys, tokens = append(keys, fin.Key), append(tokens, fin.Token)
+		state, text = append(state, codeOf(fin.Effect(false).State)), append(text, []byte(fin.Error))
 	}
-	each(b, took, sqlKeep, append([]any{keys, tokens, state, more, purge, text, micros(f.now), running, 0}, f.usual(len(keys))...)...)
+	if keep := f.x.Retention.Default; keep > 0 {
+		each(b, took, sqlKeep, append([]any{keys, tokens, state, text, micros(f.now), micros(f.now.Add(keep))}, f.usual(len(keys))...)...)
+	} else {
+		each(b, took, sqlDelete, append([]any{keys, tokens}, f.usual(len(keys))...)...)
+	}
 }
 
 // usual are the parameters by which a statement marks what is not as usual, if that is not
@@ -387,8 +203,47 @@ func (c *counterColumns) add(n storage.Counters) {
 	c.crashes, c.snoozes = append(c.crashes, int32(n.Crashes)), append(c.snoozes, int32(n.Snoozes))
 }
 
-func (f *finishing) writeDead(b *pgx.Batch) {
-	if len(f.bury) == 0 {
+// drop queues the ends of jobs that are not kept.
+func drop(b *pgx.Batch, rows []*rules.Row) {
+	if len(rows) == 0 {
+		return
+	}
+	var keys, failed []int64
+	for _, r := range rows {
+		if keys = append(keys, r.Is.ID); r.Is.History {
+			failed = append(failed, r.Is.ID)
+		}
+	}
+	b.Queue(sqlEnd, keys)
+	if len(failed) > 0 {
+		b.Queue(sqlEndHistory, failed)
+	}
+}
+
+// retain queues the ends of jobs that are kept.
+func retain(b *pgx.Batch, at int64, rows []*rules.Row) {
+	if len(rows) == 0 {
+		return
+	}
+	var keys, purge []int64
+	var n counterColumns
+	var state []int16
+	var text [][]byte
+	for _, r := range rows {
+		keys, purge, state = append(keys, r.Is.ID), append(purge, r.PurgeAt), append(state, codeOf(r.Is.State))
+		n.add(r.Is.Counters)
+		message := []byte{}
+		if r.Finish != nil {
+			message = []byte(r.Finish.Error)
+		}
+		text = append(text, message)
+	}
+	b.Queue(sqlRetain, keys, n.attempt, n.retry, n.crashes, n.snoozes, state, purge, text, at)
+}
+
+// bury queues the deaths of jobs.
+func bury(b *pgx.Batch, at int64, rows []*rules.Row) {
+	if len(rows) == 0 {
 		return
 	}
 	var keys []int64
@@ -396,47 +251,55 @@ func (f *finishing) writeDead(b *pgx.Batch) {
 	var reason []string
 	var policy, text, cause [][]byte
 	var role []*int16
-	for _, d := range f.bury {
-		keys, reason = append(keys, d.key), append(reason, string(d.Reason))
-		n.add(d.Counters)
-		policy, text, cause = append(policy, optional(d.Policy)), append(text, []byte(d.Error)), append(cause, []byte(d.Cause))
-		role = append(role, d.role)
+	for _, r := range rows {
+		f := r.Finish
+		keys, reason, role = append(keys, r.Is.ID), append(reason, string(f.Reason)), append(role, roleOf(r.Is.Role, r.Is.Group != ""))
+		n.add(r.Is.Counters)
+		policy, text, cause = append(policy, optional(f.Policy)), append(text, []byte(f.Error)), append(cause, []byte(f.Cause))
 	}
-	b.Queue(sqlBury, keys, n.attempt, n.retry, n.crashes, n.snoozes, reason, policy, text, cause, micros(f.now), role)
+	b.Queue(sqlBury, keys, n.attempt, n.retry, n.crashes, n.snoozes, reason, policy, text, cause, at, role)
 }
 
-func (f *finishing) writeBack(b *pgx.Batch) {
-	if len(f.back) == 0 {
+// putBack queues the rows of jobs that have run, and wait again.
+func putBack(b *pgx.Batch, rows []*rules.Row) {
+	if len(rows) == 0 {
 		return
 	}
 	var p placeColumns
 	var n counterColumns
-	var failed, settled []bool
-	for _, r := range f.back {
+	var history []bool
+	var doubt []*int16
+	unknown := int16(1)
+	for _, r := range rows {
 		p.add(&r.Is)
 		n.add(r.Is.Counters)
-		failed, settled = append(failed, r.failed), append(settled, r.settled)
+		history, doubt = append(history, r.Is.History), append(doubt, nil)
+		if r.Is.Doubt {
+			doubt[len(doubt)-1] = &unknown
+		}
 	}
-	b.Queue(sqlPutBack, p.id, p.state, p.due, n.attempt, n.retry, n.crashes, n.snoozes, failed, settled, p.role, p.wasDue)
+	b.Queue(sqlPutBack, p.id, p.state, p.due, n.attempt, n.retry, n.crashes, n.snoozes, history, doubt, p.role, p.wasDue)
 }
 
-func (f *finishing) writeFailures(b *pgx.Batch) {
-	if len(f.fail) == 0 {
+// fail queues what is added to histories.
+func (s *Store) fail(b *pgx.Batch, at int64, rows []*rules.Row) {
+	if len(rows) == 0 {
 		return
 	}
 	var keys, long, took []int64
 	var attempt []int32
 	var after []bool
 	var phase, text, stack, instance [][]byte
-	for _, h := range f.fail {
-		keys, attempt, took, after = append(keys, h.key), append(attempt, int32(h.attempt)), append(took, length(h.Duration)), append(after, h.RetryAfter)
-		phase, text, stack = append(phase, []byte(h.Phase)), append(text, []byte(h.Error)), append(stack, []byte(h.Stack))
-		instance = append(instance, []byte(cmp.Or(h.Instance, f.s.self.title())))
-		if h.attempt > storage.HistoryLimit {
-			long = append(long, h.key)
+	for _, r := range rows {
+		f := r.Finish.Failure
+		keys, attempt, took, after = append(keys, r.Is.ID), append(attempt, int32(r.Is.Attempt)), append(took, length(f.Duration)), append(after, f.RetryAfter)
+		phase, text, stack = append(phase, []byte(f.Phase)), append(text, []byte(f.Error)), append(stack, []byte(f.Stack))
+		instance = append(instance, []byte(cmp.Or(f.Instance, s.self.title())))
+		if r.Is.Attempt > storage.HistoryLimit {
+			long = append(long, r.Is.ID)
 		}
 	}
-	b.Queue(sqlFail, keys, attempt, took, after, phase, text, stack, micros(f.now), instance)
+	b.Queue(sqlFail, keys, attempt, took, after, phase, text, stack, at, instance)
 	if len(long) > 0 {
 		b.Queue(sqlPrune, long, storage.HistoryLimit)
 	}
@@ -444,34 +307,26 @@ func (f *finishing) writeFailures(b *pgx.Batch) {
 
 // answer fills in the results.
 func (f *finishing) answer(res *storage.ExchangeResult) {
-	if f.simple {
-		for i := range f.x.Finish {
-			l := f.x.Finish[i].Lease
-			result := storage.Lost
-			if f.ended[l] {
-				delete(f.ended, l) // whoever names it twice has lost it the second time
-				result = storage.Applied
-			}
-			res.Finished = append(res.Finished, result)
-		}
+	if !f.simple {
+		res.Finished, res.Then = f.results, f.then
 		return
 	}
-	res.Finished = f.results
-	for k, t := range f.thenFor {
-		if res.Then == nil {
-			res.Then = map[int][]storage.Enqueued{}
+	for i := range f.x.Finish {
+		l := f.x.Finish[i].Lease
+		result := storage.Lost
+		if f.ended[l] {
+			delete(f.ended, l) // whoever names it twice has lost it the second time
+			result = storage.Applied
 		}
-		if f.scopes.need.Fresh == 0 {
-			t.answer.ID = f.then.id(k)
-		}
-		res.Then[t.finish] = append(res.Then[t.finish], t.answer)
+		res.Finished = append(res.Finished, result)
 	}
 }
 
 // sorted returns leases by key and token, each once.
 func sorted(leases []storage.Lease) []storage.Lease {
-	all := slices.SortedFunc(slices.Values(leases), func(a, b storage.Lease) int {
-		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Token, b.Token))
-	})
-	return slices.Compact(all)
+	return slices.Compact(slices.SortedFunc(slices.Values(leases), compareLeases))
+}
+
+func compareLeases(a, b storage.Lease) int {
+	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Token, b.Token))
 }

@@ -273,9 +273,6 @@ func (e *exchange) recall(ctx context.Context, c *pgx.Conn, found parts) error {
 	if e.finish.simple && !e.durable {
 		e.recallItems(found)
 	}
-	if e.complete {
-		return nil
-	}
 	e.claim.leased, e.claim.missed = nil, true // so that the next exchange comes soon
 	b := &pgx.Batch{}
 	e.s.readNew(b)

@@ -41,13 +41,14 @@ ON CONFLICT (group_key) DO UPDATE SET group_key = o.group_key WHERE false`
   UNION ALL SELECT j.id` + ofGroups + ofPlaces + `JOIN errand_job j ON j.group_key = g.k AND j.role = 2 WHERE ` + settled + `)
 ORDER BY id FOR UPDATE`
 
-	numbersOf = `lane, due_at, state, coalesce(role, 0), coalesce(was_due, false)::integer`
+	numbersOf  = `lane, due_at, state, coalesce(role, 0), coalesce(was_due, false)::integer`
+	countersOf = `, attempt, retry, crashes, snoozes`
 	// In the order in which a rules.Tx keeps them. A key that nobody has is there too, with job 0, as it
 	// is locked. No table of jobs is searched for that. The numbers of its job are read if that waits for
 	// the key, or if $2 has the key, and the args if $3 has it.
 	sqlKeys = `SELECT u.key, u.slot, u.job, u.salt, u.created_at, u.until, j.id IS NOT NULL,
   u.job <> 0 AND coalesce((SELECT true FROM errand_finished e WHERE e.id = u.job), (SELECT true FROM errand_dead e WHERE e.id = u.job), false),
-  CASE WHEN j.id IS NOT NULL AND (u.slot = 1 OR u.key = ANY($2::bytea[])) THEN ARRAY[` + numbersOf + `, attempt, retry, crashes, snoozes, priority] END,
+  CASE WHEN j.id IS NOT NULL AND (u.slot = 1 OR u.key = ANY($2::bytea[])) THEN ARRAY[` + numbersOf + countersOf + `, priority] END,
   coalesce(j.group_key, ''), CASE WHEN u.key = ANY($3::bytea[]) THEN j.args END
 FROM errand_unique u LEFT JOIN errand_job j ON j.id = nullif(u.job, 0) WHERE u.key = ANY($1::bytea[]) ORDER BY u.key, u.slot`
 
@@ -128,6 +129,11 @@ func (n numbers) into(j *rules.Job) {
 	j.Lane, j.Due, j.State, j.Role, j.WasDue = n[0], n[1], states[n[2]], rules.Role(n[3]), n[4] == 1
 }
 
+// counters returns what countersOf says of a job, after numbersOf.
+func (n numbers) counters() storage.Counters {
+	return storage.Counters{Attempt: int(n[5]), Retry: int(n[6]), Crashes: int(n[7]), Snoozes: int(n[8])}
+}
+
 // scopes returns the scopes of a call as of now. turns is that of [rules.Tx.Begin].
 func (s *Store) scopes(now time.Time, turns int64) *scopes {
 	sc := &scopes{s: s}
@@ -159,9 +165,6 @@ func (sc *scopes) load(b *pgx.Batch) {
 	sc.need.Sort()
 	need := &sc.need
 	sc.tx.Reset(*need)
-	if need.None() && len(need.Jobs) == 0 {
-		return
-	}
 	keys, conflicts, merges := [][]byte{}, [][]byte{}, [][]byte{}
 	for _, k := range need.Keys {
 		name := []byte(k.Name)
@@ -181,7 +184,12 @@ func (sc *scopes) load(b *pgx.Batch) {
 		b.Queue(sqlLockGroups, need.Groups, need.Leave, conflicts)
 		sc.s.obey(b, &sc.set)
 	}
-	b.Queue(sqlLockRows, need.Groups, need.Leave, conflicts, need.Anew, need.Jobs)
+	if !need.None() {
+		b.Queue(sqlLockRows, need.Groups, need.Leave, conflicts, need.Anew, need.Jobs)
+	}
+	if len(need.Jobs) > 0 {
+		each(b, sc.scanMayEnd, sqlMayEnd, need.Jobs)
+	}
 	if len(keys) > 0 {
 		each(b, sc.scanKey, sqlKeys, keys, conflicts, merges)
 	}
@@ -215,11 +223,24 @@ func (sc *scopes) scanKey(in pgx.CollectableRow) error {
 	if n := sc.numbers; len(n) > 0 {
 		j.ID, j.Salt, j.Created = k.is.Job, k.is.Salt, k.is.Created
 		n.into(j)
-		j.Counters = storage.Counters{Attempt: int(n[5]), Retry: int(n[6]), Crashes: int(n[7]), Snoozes: int(n[8])}
-		j.Priority = int(n[9])
+		j.Counters, j.Priority = n.counters(), int(n[9])
 		sc.tx.ReadJob(*j)
 	}
 	return nil
+}
+
+// scanMayEnd reads a row of sqlMayEnd.
+func (sc *scopes) scanMayEnd(in pgx.CollectableRow) error {
+	j := &sc.job
+	*j = rules.Job{}
+	err := in.Scan(&j.ID, &j.Token, &j.Salt, &j.Created, &sc.key.name, &j.Group, &j.Cancelling, &j.History, &j.Doubt, &sc.numbers)
+	if err == nil {
+		j.Unique = string(sc.key.name)
+		sc.numbers.into(j)
+		j.Counters = sc.numbers.counters()
+		sc.tx.ReadLive(*j)
+	}
+	return err
 }
 
 func (sc *scopes) scanGroup(in pgx.CollectableRow) error {
@@ -261,34 +282,43 @@ func (sc *scopes) changes() *pgx.Batch {
 	return b
 }
 
-// decided queues what was decided, and what it adds to the numbers.
+// decided queues what was decided.
 func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
-	d := sums{}
-	write(b, c, d)
-	sc.s.count(b, d)
-}
-
-// write queues what was decided, and counts it, but for the jobs that end and what only a Finish
-// changes of a job that has run.
-func write(b *pgx.Batch, c rules.Changes, d sums) {
 	writeKeys(b, c.Keys)
-	var moved, rewritten, fresh []*rules.Row
+	var asked, gone, kept, died, back, rewritten, moved, fresh, failed []*rules.Row
 	for _, r := range c.Jobs {
+		to := &moved
 		switch {
 		case r.New != nil:
-			fresh = append(fresh, r)
+			to = &fresh
+		case r.Is.State == "":
+			to = &gone
+		case r.Is.State == storage.Dead:
+			to = &died
+		case r.PurgeAt != 0:
+			to = &kept
+		case r.Is.State == storage.Running:
+			to = &asked
+		case r.Was.State == storage.Running:
+			to = &back
 		case r.Does != nil:
+			to = &rewritten
+		}
+		if *to = append(*to, r); to == &back && r.Does != nil {
 			rewritten = append(rewritten, r)
-		case r.Was.State != storage.Running: // else finish has written it
-			moved = append(moved, r)
 		}
-		if r.New == nil {
-			d.add(int32(r.Was.Lane), codeOf(r.Was.State), -1)
+		if r.Fails {
+			failed = append(failed, r)
 		}
-		d.add(int32(r.Is.Lane), codeOf(r.Is.State), 1)
 	}
+	ask(b, asked)
+	drop(b, gone)
+	retain(b, c.At, kept)
+	bury(b, c.At, died)
+	putBack(b, back)
 	rewrite(b, rewritten)
 	move(b, moved)
+	sc.s.fail(b, c.At, failed)
 	if len(c.Pass) > 0 {
 		b.Queue(sqlPassDead, c.Pass)
 	}
@@ -296,6 +326,7 @@ func write(b *pgx.Batch, c rules.Changes, d sums) {
 		b.Queue(sqlDropGroups, c.Empty)
 	}
 	insertRows(b, fresh)
+	sc.s.count(b, c.Numbers)
 }
 
 // writeKeys queues the keys whose rows are others than were read. One that nobody has goes,

@@ -156,7 +156,7 @@ func TestStore_RoundTrips(t *testing.T) {
 		if res := exchange(x); len(res.Leased) != min(n, len(res.Then)) {
 			t.Errorf("%d were leased of %d that were enqueued", len(res.Leased), len(res.Then))
 		}
-		took("failures that other jobs follow, and leasing", 3)
+		took("failures that other jobs follow, and leasing", 2)
 		exchange(storage.Exchange{Finish: []storage.Finish{{Lease: leased[0].Lease, Outcome: storage.OutcomeRetry}}, Wants: []storage.Want{want(1, "b")}})
 		took("a failure under a lease that the Store does not know, and leasing", 3)
 

@@ -98,7 +98,10 @@ func randomCalls(r *rand.Rand, m *memory) (all []call) {
 		c := call{jobs: random()}
 		for len(running) > 0 && r.IntN(3) > 0 {
 			to := []storage.State{storage.Done, storage.Cancelled, storage.Dead, storage.Ready, storage.Scheduled}[r.IntN(5)]
-			e := ending{job: running[0], to: to, due: m.now.UnixMicro(), keep: r.IntN(2) > 0, then: random()}
+			e := ending{job: running[0], to: to, due: m.now.UnixMicro(), keep: r.IntN(2) > 0}
+			if to == storage.Done || to == storage.Dead {
+				e.then = random()
+			}
 			if to == storage.Scheduled {
 				e.due += int64(r.IntN(60)) * second
 			}

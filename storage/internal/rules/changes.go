@@ -18,12 +18,18 @@ type Job struct {
 	Role    Role
 	State   storage.State
 	WasDue  bool // of a blocked one: it was due when it came to wait
-	// The rest, Created and Salt are known only of a new job, and of one that has a unique key or waits
-	// for it, if a [storage.Conflict] may change it or it is behind. A PutBack sets Counters too.
+	// The rest, Created and Salt are known only of a new job, of one that was read as one that may end,
+	// and of one that has a unique key or waits for it, if a [storage.Conflict] may change it or it is
+	// behind. Of the last two each lacks what the other has alone.
 
-	Priority int
 	storage.Counters
-	Args []byte // nil: not read, as no Merge needs them
+	Token      int64  // only of one that may end, as what follows
+	Unique     string // its unique key
+	Cancelling bool   // it was asked to stop
+	History    bool   // attempts of it have failed
+	Doubt      bool   // it is not known whether its handler ran in an attempt since it was last settled
+	Priority   int    // not of one that may end, nor what follows
+	Args       []byte // nil: not read, as no Merge needs them
 }
 
 // block has a ready or scheduled job wait behind others.
@@ -45,6 +51,8 @@ func (j *Job) letIn(at int64, as Role) {
 	j.Role, j.WasDue = cmp.Or(as, j.Role), false
 }
 
+func (j *Job) id() storage.ID { return Keeper{Job: j.ID, Created: j.Created, Salt: j.Salt}.ID() }
+
 func (j *Job) member() Member { return Member{Job: j.ID, Lane: j.Lane, Role: j.Role, State: j.State} }
 
 // Standing is what the decisions about a job change of it, but for its work.
@@ -54,18 +62,27 @@ type Standing struct {
 	Role   Role
 	State  storage.State
 	WasDue bool
+	// Cancelling is known only of a job that may end.
+	Cancelling bool
 }
 
-func (j *Job) standing() Standing { return Standing{j.Lane, j.Due, j.Role, j.State, j.WasDue} }
+func (j *Job) standing() Standing {
+	return Standing{j.Lane, j.Due, j.Role, j.State, j.WasDue, j.Cancelling}
+}
 
 // Row is a live job in a Tx: as it was read, and as the decisions have left it.
 type Row struct {
-	Was  Standing // without a State if the job is new
-	Is   Job
+	Was  Standing        // without a State if the job is new
+	Is   Job             // without a State if the job is gone
 	New  *storage.NewJob // of a new job: what was enqueued
 	Does *storage.NewJob // whose work it does, if that is not what was read
 
-	work  bool // the rest of Is was read too
+	Finish  *storage.Finish // what its attempt has ended with
+	Fails   bool            // the Failure of that belongs into its history
+	PurgeAt int64           // until when it is kept, if it has ended as done or cancelled
+
+	live  bool // it was read as one that may end
+	work  bool // it was read as one that a Conflict may change
 	ended bool
 }
 
@@ -83,7 +100,10 @@ func (r *Row) waiting() *Waiting {
 
 // Changes are what is to be written, each row once. Whoever writes them need not know why.
 type Changes struct {
-	Jobs []*Row // that are new or other than they were, in the order of keys; of those that have ended none
+	At   int64  // when the last call is, whose jobs have ended or failed then
+	Jobs []*Row // that are new or other than they were, in the order of keys
+	// Numbers follow from Jobs.
+	Numbers Numbers
 	// Keys are all unique keys that were read, in the order of their names. Key.Were says which
 	// of them have changed.
 	Keys []*Key
@@ -101,10 +121,13 @@ func (c *Changes) None() bool {
 
 // Changes returns what the decisions have changed.
 func (t *Tx) Changes() (c Changes) {
+	c.At = t.now.UnixMicro()
 	for _, r := range t.rows.all {
-		if !r.ended && (r.Does != nil || r.Moved()) {
-			c.Jobs = append(c.Jobs, r)
+		if r.ended && !r.live || r.Does == nil && !r.Moved() {
+			continue
 		}
+		c.Jobs = append(c.Jobs, r)
+		c.Numbers.Follow(r.Was, r.Is.standing())
 	}
 	for _, k := range t.keys.all {
 		c.Keys = append(c.Keys, &k.Key)
@@ -118,4 +141,35 @@ func (t *Tx) Changes() (c Changes) {
 		}
 	}
 	return c
+}
+
+// Number is how many more jobs of a lane are in a state.
+type Number struct {
+	Lane  int64
+	State storage.State
+	N     int64
+}
+
+// Numbers are numbers that have changed, in the order of lanes and states. One may be zero.
+type Numbers []Number
+
+// Follow adds what follows from a row before and after. Without a State there is none.
+func (n *Numbers) Follow(was, is Standing) {
+	if was.Lane != is.Lane || was.State != is.State {
+		n.add(was, -1)
+		n.add(is, 1)
+	}
+}
+
+func (n *Numbers) add(s Standing, by int64) {
+	if s.State == "" {
+		return
+	}
+	i, ok := slices.BinarySearchFunc(*n, s, func(o Number, s Standing) int {
+		return cmp.Or(cmp.Compare(o.Lane, s.Lane), cmp.Compare(o.State, s.State))
+	})
+	if !ok {
+		*n = slices.Insert(*n, i, Number{s.Lane, s.State, 0})
+	}
+	(*n)[i].N += by
 }

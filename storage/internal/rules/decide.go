@@ -31,7 +31,7 @@ func (t *Tx) Enter(index int, j *storage.NewJob, lane int64, salt uint32) (stora
 	}
 	is := t.rows.add(r.Is.ID)
 	*is = r
-	answer := storage.Enqueued{ID: Keeper{Job: r.Is.ID, Created: r.Is.Created, Salt: salt}.ID()}
+	answer := storage.Enqueued{ID: r.Is.id()}
 	if r.Is.Group == "" {
 		return answer, nil
 	}
@@ -163,32 +163,6 @@ func (t *Tx) release(name string, job int64, kept bool) error {
 		}
 	}
 	return nil
-}
-
-// PutBack has a job that has run wait again, as is says but for its role, which is as it was. What is
-// not known of the job is zero. due is when it was due. stays is [storage.Finish.Stays]. Its group is to
-// be settled.
-func (t *Tx) PutBack(is Job, due int64, stays bool) (*Row, error) {
-	r := t.rows.get(is.ID)
-	if r == nil {
-		r = t.row(is)
-		r.Was.State, r.Was.Due = storage.Running, due
-	} else { // it was read, as it has a key
-		is.Created, is.Salt, is.Priority, is.Args = r.Is.Created, r.Is.Salt, r.Is.Priority, r.Is.Args
-	}
-	r.Is = is
-	if is.Group == "" {
-		return r, nil
-	}
-	g, err := t.group(is.Group)
-	if err != nil {
-		return nil, err
-	}
-	if g.Rule.PutBack(is.State, stays) == NoRole {
-		r.Is.Role = NoRole
-	}
-	t.later(g, is.Role, r.Is.member())
-	return r, nil
 }
 
 // Place decides about scheduled members that are due and have no place, and settles their groups.

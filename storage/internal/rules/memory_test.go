@@ -18,7 +18,7 @@ type memory struct {
 	next int64 // key
 	jobs map[int64]stored
 	dead map[int64]stored
-	kept map[int64]bool // jobs that have ended otherwise
+	kept map[int64]stored // jobs that have ended otherwise
 	keys map[string][2]Keeper
 	// The groups of which a member has a role.
 	groups map[string]bool
@@ -39,7 +39,7 @@ type stored struct {
 
 func newMemory(t *testing.T) *memory {
 	return &memory{
-		t: t, now: at(1000 * second), jobs: map[int64]stored{}, dead: map[int64]stored{}, kept: map[int64]bool{},
+		t: t, now: at(1000 * second), jobs: map[int64]stored{}, dead: map[int64]stored{}, kept: map[int64]stored{},
 		keys: map[string][2]Keeper{}, groups: map[string]bool{}, set: storage.Settings{},
 	}
 }
@@ -72,6 +72,13 @@ func (m *memory) load() {
 			m.loadGroup(name, int64(leave[name]), n.Anew)
 		}
 	}
+	for _, id := range n.Jobs {
+		if j, ok := m.jobs[id]; ok {
+			is := j.Job
+			is.Unique, is.Priority, is.Args = j.unique, 0, nil
+			m.tx.ReadLive(is)
+		}
+	}
 	m.next += int64(n.Fresh)
 	for i := range int64(n.Fresh) { // in any order
 		if m.forgets != "a fresh key" {
@@ -93,8 +100,9 @@ func (m *memory) loadKey(k NeedKey, leave map[string]int32) {
 	for slot, is := range m.keys[k.Name] {
 		j, live := m.jobs[is.Job]
 		_, dead := m.dead[is.Job]
+		_, kept := m.kept[is.Job]
 		if m.forgets != [2]string{"who has a key", "who waits for a key"}[slot] {
-			m.tx.ReadKey(k.Name, slot == 1, is, live, m.kept[is.Job] || dead)
+			m.tx.ReadKey(k.Name, slot == 1, is, live, kept || dead)
 		}
 		if k.Conflict.Replaces() && j.Group != "" {
 			leave[j.Group]++
@@ -160,10 +168,14 @@ func (m *memory) members(group string) (waiting, members []Job) {
 func (m *memory) write() {
 	m.t.Helper()
 	c := m.tx.Changes()
+	numbers := m.numbers()
 	for _, r := range c.Jobs {
 		was, ok := m.jobs[r.Is.ID]
 		if ok != (r.New == nil) || r.New == nil && was.standing() != r.Was {
 			m.t.Fatalf("job %d is %+v, not %+v as it was read", r.Is.ID, was, r.Was)
+		}
+		if m.left(was, r) {
+			continue
 		}
 		is := was
 		if r.New != nil {
@@ -171,7 +183,7 @@ func (m *memory) write() {
 		}
 		is.State, is.Due, is.Role, is.WasDue = r.Is.State, r.Is.Due, r.Is.Role, r.Is.WasDue
 		if r.Does != nil || was.State == storage.Running {
-			is.Counters = r.Is.Counters
+			is.Counters, is.History, is.Doubt, is.Cancelling = r.Is.Counters, r.Is.History, r.Is.Doubt, r.Is.Cancelling
 		}
 		if r.Does != nil {
 			is.Priority, is.Args = r.Is.Priority, append([]byte{}, r.Does.Args...)
@@ -195,8 +207,46 @@ func (m *memory) write() {
 	for _, name := range c.Empty {
 		delete(m.groups, name)
 	}
+	for _, n := range c.Numbers {
+		if at := (Number{Lane: n.Lane, State: n.State}); numbers[at] != -n.N {
+			numbers[at] += n.N
+		} else {
+			delete(numbers, at)
+		}
+	}
+	if are := m.numbers(); !maps.Equal(numbers, are) {
+		m.t.Fatalf("with %v the numbers are %v, want %v", c.Numbers, numbers, are)
+	}
 	m.need = Need{}
 	m.check()
+}
+
+// left writes that a job has left its table, if it has.
+func (m *memory) left(was stored, r *Row) bool {
+	switch r.Is.State {
+	case storage.Dead:
+		was.State, was.Role, was.Counters = r.Is.State, r.Is.Role, r.Is.Counters
+		m.dead[was.ID] = was
+	case storage.Done, storage.Cancelled:
+		was.State = r.Is.State
+		m.kept[was.ID] = was
+	case "":
+	default:
+		return false
+	}
+	delete(m.jobs, was.ID)
+	return true
+}
+
+// numbers returns how many jobs of each lane are in each state.
+func (m *memory) numbers() map[Number]int64 {
+	n := map[Number]int64{}
+	for _, all := range []map[int64]stored{m.jobs, m.dead, m.kept} {
+		for _, j := range all {
+			n[Number{Lane: j.Lane, State: j.State}]++
+		}
+	}
+	return n
 }
 
 // check checks what holds between calls.
@@ -324,40 +374,54 @@ type ending struct {
 	then        []storage.NewJob
 }
 
+// finish returns what ends the attempt so.
+func (e *ending) finish() storage.Finish {
+	f := storage.Finish{Lease: storage.Lease{Key: e.job}, Outcome: storage.OutcomeRetry, Stays: e.stays, Then: e.then}
+	switch e.to {
+	case storage.Done:
+		f.Outcome = storage.OutcomeDone
+	case storage.Cancelled:
+		f.Outcome = storage.OutcomeCancelled
+	case storage.Dead:
+		f.Outcome, f.Reason = storage.OutcomeDead, storage.ReasonPermanent
+	default:
+		f.DueAt = at(e.due)
+	}
+	return f
+}
+
 func (m *memory) needs(all []ending) {
 	for _, e := range all {
 		j := m.jobs[e.job]
+		m.need.Jobs = append(m.need.Jobs, e.job)
 		m.need.End(j.unique, j.Group)
 		m.need.Enter(e.then)
 	}
 }
 
-// ends decides about jobs that end, as an exchange does. It takes those that have ended out of
-// their table.
+// ends decides about jobs that end, as an exchange does.
 func (m *memory) ends(all []ending) error {
-	for _, e := range all {
-		j := m.jobs[e.job]
-		if e.to != storage.Scheduled && e.to != storage.Ready {
-			role, err := m.tx.End(e.job, j.unique, j.Group, j.Role, e.to, e.keep || e.to == storage.Dead)
-			if err != nil {
-				return err
+	var finish []storage.Finish
+	var keeps []time.Duration
+	for i := range all {
+		finish = append(finish, all[i].finish())
+		if all[i].to != storage.Scheduled && all[i].to != storage.Ready {
+			keeps = append(keeps, 0)
+			if all[i].keep {
+				keeps[len(keeps)-1] = time.Hour
 			}
-			if j.Role, j.State = role, e.to; e.to == storage.Dead {
-				m.dead[e.job] = j
-			}
-			delete(m.jobs, e.job)
-			m.kept[e.job] = e.keep && e.to != storage.Dead
-		} else {
-			is := Job{ID: j.ID, Lane: j.Lane, Group: j.Group, Role: j.Role, State: e.to, Due: e.due, Counters: j.Counters}
-			if _, err := m.tx.PutBack(is, j.Due, e.stays); err != nil {
-				return err
-			}
-		}
-		if _, err := m.enter(e.then...); err != nil {
-			return err
 		}
 	}
-	return m.tx.SettleAll()
+	results, _, err := m.tx.Finish(finish, func(int64) (keep time.Duration) {
+		keep, keeps = keeps[0], keeps[1:]
+		return keep
+	}, func(i int, j *storage.NewJob) (storage.Enqueued, error) { return m.tx.Enter(i, j, 7, uint32(i)) })
+	for i, r := range results {
+		if r != storage.Applied {
+			m.t.Errorf("the end of job %d returned %d", all[i].job, r)
+		}
+	}
+	return err
 }
 
 // end is a call.

@@ -16,7 +16,7 @@ type Need struct {
 	// Leave is how many members of each of Groups may leave their places. A group of which none
 	// may does not need its Members.
 	Leave []int32
-	Jobs  []int64 // to be locked, and not to be read
+	Jobs  []int64 // that may end
 	Fresh int     // how many jobs may enter
 	Anew  bool    // of all groups, see Group.Settle
 

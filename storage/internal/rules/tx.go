@@ -87,7 +87,37 @@ func (t *Tx) ReadKey(name string, behind bool, is Keeper, live, kept bool) {
 }
 
 // ReadJob takes note of a live job that has a unique key, or waits for one.
-func (t *Tx) ReadJob(j Job) { t.row(j).work = true }
+func (t *Tx) ReadJob(j Job) {
+	if r := t.row(j); !r.work {
+		r.work, r.Is.Priority, r.Is.Args = true, j.Priority, j.Args
+	}
+}
+
+// ReadLive takes note of a job of [Need.Jobs]. Those that it is not told of are not live.
+func (t *Tx) ReadLive(j Job) {
+	r := t.row(j)
+	j.Priority, j.Args = r.Is.Priority, r.Is.Args
+	r.live, r.Was, r.Is = true, j.standing(), j
+}
+
+// Live returns a job of [Need.Jobs], as the decisions have left it. It has no key if it is not live.
+func (t *Tx) Live(job int64) Job {
+	if r, _ := t.live(job); r != nil {
+		return r.Is
+	}
+	return Job{}
+}
+
+// live returns a job of [Need.Jobs], nil if it is not live.
+func (t *Tx) live(job int64) (*Row, error) {
+	if _, ok := slices.BinarySearch(t.need.Jobs, job); !ok {
+		return nil, unread("a job")
+	}
+	if r := t.rows.get(job); r != nil && r.live && !r.ended {
+		return r, nil
+	}
+	return nil, nil
+}
 
 // row returns the row of a job, which is as j says if no row is there yet.
 func (t *Tx) row(j Job) *Row {
