@@ -58,7 +58,7 @@ func supported(jobs []storage.NewJob) (plain bool, err error) {
 		if err := unsupported(j.Needs()...); err != nil {
 			return false, err
 		}
-		plain = plain && j.Unique == "" && j.Group == ""
+		plain = plain && rules.PlainJob(j)
 	}
 	return plain, nil
 }
@@ -201,7 +201,7 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 	if err := s.know(ctx, jobs); err != nil {
 		return nil, err
 	}
-	if !plain {
+	if !plain || s.long {
 		return s.enqueueBeside(ctx, now, jobs)
 	}
 	r := newRequest(now, jobs)

@@ -81,6 +81,9 @@ func (s *Store) InLine() (n int) {
 // There is none yet.
 func (s *Store) SetLinePatience(d time.Duration) { s.lines.patience = d }
 
+// TakeLongWay has the Store read the rows of all jobs before it decides about them.
+func (s *Store) TakeLongWay() { s.long = true }
+
 // Kill lets the Store die as its process would: the kernel closes its connections, and
 // nothing is said to the server.
 func (s *Store) Kill() {

@@ -83,7 +83,7 @@ type finishing struct {
 }
 
 func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
-	f := &finishing{s: s, now: now, x: x, simple: true, ended: map[storage.Lease]bool{}, scopes: s.scopes(now, micros(now))}
+	f := &finishing{s: s, now: now, x: x, simple: !s.long, ended: map[storage.Lease]bool{}, scopes: s.scopes(now, micros(now))}
 	for i := range x.Finish {
 		has, ok := s.besides.get(x.Finish[i].Token)
 		if !ok {
@@ -91,7 +91,7 @@ func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
 		}
 		f.scopes.leaves(has)
 		f.scopes.need.Enter(x.Finish[i].Then)
-		f.simple = f.simple && ok && has.plain() && isSimple(&x.Finish[i]) && len(x.Retention.Lanes) == 0
+		f.simple = f.simple && ok && rules.PlainFinish(&x.Finish[i], has.key, has.group, &x.Retention)
 	}
 	f.lockAll()
 	return f
@@ -109,11 +109,6 @@ func (f *finishing) lockAll() {
 	for _, l := range slices.Concat(f.x.Extend, f.x.Start, f.x.Stop) {
 		f.scopes.need.Jobs = append(f.scopes.need.Jobs, l.Key)
 	}
-}
-
-// isSimple reports whether what a Finish does does not depend on the row of its job.
-func isSimple(f *storage.Finish) bool {
-	return (f.Outcome == storage.OutcomeDone || f.Outcome == storage.OutcomeCancelled) && f.Failure == nil && len(f.Then) == 0
 }
 
 // learn reads what those jobs have of which the Store does not know it: they were leased by

@@ -121,8 +121,6 @@ func (s *Store) forgetWindows(ctx context.Context, now time.Time) (next int64, e
 // beside is what a job has that few jobs have.
 type beside struct{ key, group string }
 
-func (b beside) plain() bool { return b == beside{} }
-
 // besidesLimit is how many leases besides has at most, and as many older ones.
 const besidesLimit = 1 << 15
 

@@ -85,6 +85,7 @@ type Store struct {
 	settings settingsSeen
 	besides  besides
 	lines    lines
+	long     bool // tests: nothing is decided without rows
 
 	mu     sync.Mutex
 	calls  sync.WaitGroup // that have begun

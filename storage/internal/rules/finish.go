@@ -6,6 +6,19 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+// PlainJob reports whether no row says what becomes of a new job: it has no unique key and no group.
+// A store may insert it without a Tx.
+func PlainJob(j *storage.NewJob) bool { return j.Unique == "" && j.Group == "" }
+
+// PlainFinish reports whether no row says what becomes of a job that is leased, and has a unique key and
+// a group as given. A store may then end it without a Tx, by its lease: as [storage.Finish.Effect] says,
+// with no crashes, and kept for as long as the jobs of all lanes are.
+func PlainFinish(f *storage.Finish, key, group string, keep *storage.Retention) bool {
+	e := f.Effect(false) // which is the same for one that was asked to stop
+	return (e.State == storage.Done || e.State == storage.Cancelled) && f.Failure == nil && len(f.Then) == 0 &&
+		key == "" && group == "" && len(keep.Lanes) == 0
+}
+
 // Finish decides about attempts that end, one after the other, and returns what becomes of each. keep
 // says for how long a job of a lane is kept that has ended as done or cancelled. enter is Enter for the
 // jobs that follow, of which Finish returns the answers for each item.

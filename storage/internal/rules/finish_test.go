@@ -105,6 +105,49 @@ func TestTx_Finish(t *testing.T) {
 	}
 }
 
+func TestPlain(t *testing.T) {
+	done, cancelled := storage.Finish{Outcome: storage.OutcomeDone, Error: "e"}, storage.Finish{Outcome: storage.OutcomeCancelled}
+	then, failed := done, cancelled
+	then.Then, failed.Failure = []storage.NewJob{job("")}, &storage.NewFailure{}
+	for what, c := range map[string]struct {
+		f          storage.Finish
+		key, group string
+		lanes      int
+		want       bool
+	}{
+		"done":                  {f: done, want: true},
+		"cancelled":             {f: cancelled, want: true},
+		"with a key":            {f: done, key: "u"},
+		"with a group":          {f: done, group: "q g"},
+		"of lanes that differ":  {f: done, lanes: 1},
+		"that another follows":  {f: then},
+		"that has failed":       {f: failed},
+		"put back":              {f: storage.Finish{Outcome: storage.OutcomeRetry}},
+		"dead":                  {f: storage.Finish{Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent}},
+		"with an empty outcome": {},
+	} {
+		keep := storage.Retention{Lanes: map[storage.Lane]time.Duration{}}
+		for range c.lanes {
+			keep.Lanes[storage.Lane{Queue: "q"}] = time.Hour
+		}
+		if PlainFinish(&c.f, c.key, c.group, &keep) != c.want {
+			t.Errorf("%s is plain: %t", what, !c.want)
+		}
+	}
+	for what, c := range map[string]struct {
+		j    storage.NewJob
+		want bool
+	}{
+		"a job":        {job(""), true},
+		"with a key":   {keyed("u", "", storage.Keep), false},
+		"with a group": {grouped("g", ""), false},
+	} {
+		if PlainJob(&c.j) != c.want {
+			t.Errorf("%s is plain: %t", what, !c.want)
+		}
+	}
+}
+
 // What is not an attempt that ends changes nothing.
 func TestTx_FinishNothing(t *testing.T) {
 	for what, c := range map[string]struct {
