@@ -46,7 +46,7 @@ func TestHouse_dependencies(t *testing.T) {
 		"github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft", "golang.org/x/sys",
 	}
 	own := []string{"", "/internal/argtag", "/internal/bulk", "/internal/clock", "/internal/door", "/internal/engine", "/internal/logs", "/internal/schedule", "/internal/seconds", "/migrations", "/policy",
-		"/storage", "/storage/internal/rules", "/storage/sqlite", "/storage/sqlite/internal/crowd", "/storage/sqlite/internal/host", "/storage/sqlite/internal/packed"}
+		"/storage", "/storage/internal/rules", "/storage/internal/selector", "/storage/sqlite", "/storage/sqlite/internal/crowd", "/storage/sqlite/internal/host", "/storage/sqlite/internal/packed"}
 	deps := goList(t, "-deps", ".")
 	if len(deps) < 50 {
 		t.Fatalf("go list knows only %d packages", len(deps))
@@ -86,14 +86,15 @@ func TestHouse_directions(t *testing.T) {
 		"internal/schedule":              {"github.com/robfig/cron/v3"},
 		"storage/postgres":               {"storage", "storage/internal/rules", "migrations"},
 		"internal/pgtest":                {"github.com/jackc/pgx/v5"},
-		"storage/sqlite":                 {"internal/logs", "storage", "storage/internal/rules", "migrations", "storage/sqlite/internal/crowd", "storage/sqlite/internal/host", "storage/sqlite/internal/packed"},
+		"storage/sqlite":                 {"internal/logs", "storage", "storage/internal/rules", "storage/internal/selector", "migrations", "storage/sqlite/internal/crowd", "storage/sqlite/internal/host", "storage/sqlite/internal/packed"},
 		"storage/sqlite/internal/packed": {"storage"},
 		"storage/sqlite/internal/crowd":  {},
 		// pure
-		"storage/internal/rules": {"storage"},
-		"relay":                  {module, "gate", "internal/door", "internal/logs", "internal/seconds", "relay/internal/ratchet", "relay/internal/wire", "storage"},
-		"relay/internal/ratchet": {},
-		"relay/internal/wire":    {"internal/seconds", "relay/internal/ratchet"},
+		"storage/internal/rules":    {"storage"},
+		"storage/internal/selector": {"storage", "storage/internal/rules"},
+		"relay":                     {module, "gate", "internal/door", "internal/logs", "internal/seconds", "relay/internal/ratchet", "relay/internal/wire", "storage"},
+		"relay/internal/ratchet":    {},
+		"relay/internal/wire":       {"internal/seconds", "relay/internal/ratchet"},
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
 		"errandtest":                   {module, "internal/door", "policy", "storage", "storage/sqlite"},

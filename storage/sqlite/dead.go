@@ -13,64 +13,16 @@ import (
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/internal/rules"
+	"github.com/errandq/errand/storage/internal/selector"
 )
 
 const (
-	// deadMatch is the filter: ?1 queue, ?2 kind, ?3 reason, ?4 and ?5 bounds
-	// of the time of death, ?6 part of the error, ?10 and ?11 bounds of the time of
-	// creation, ?12 tag.
-	deadMatch = ` (?1 = '' OR queue = ?1) AND (?1 <> '' OR ?2 <> '' OR ` + notBulk + `) AND (?2 = '' OR kind = ?2) AND (?3 = '' OR reason = ?3)
-AND ended_at >= ?4 AND ended_at < ?5 AND (?6 = '' OR instr(lower(` + endedError + `), lower(?6)) > 0)
-AND created_at >= ?10 AND created_at < ?11
-AND (?12 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
-	// notBulk is for a filter without a queue and a kind, see [storage.BulkQueue].
-	notBulk       = `queue IS NOT '` + storage.BulkQueue + `'`
-	deadSelect    = `SELECT id, salt, created_at, ended_at FROM main.errand_dead` + recordFrom
-	sqlDeadSelect = deadSelect + ` ended_at = ?7 AND id > ?8 AND` + deadMatch + `
-UNION ALL ` + deadSelect + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LIMIT ?9`
-	// The same for one cause, by the index of causes.
-	ofCause        = ` cause = ?13 AND cause <> 0 AND`
-	sqlCauseSelect = deadSelect + ofCause + ` ended_at = ?7 AND id > ?8 AND` + deadMatch + `
-UNION ALL ` + deadSelect + ofCause + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LIMIT ?9`
-	// And for one group, ?7, by the indexes of roles, in the order of keys: those that keep others
-	// back, and those that were passed.
-	deadMember = `SELECT o.job AS id, salt, created_at, ended_at FROM main.errand_option o CROSS JOIN main.errand_dead` + memberFrom +
-		` AND (?13 = 0 OR cause = ?13) AND o.job > ?8 AND` + deadMatch
-	sqlGroupDead = deadMember + ` AND o.group_key = ?7 AND o.role = 3 UNION ALL ` + deadMember + ` AND o.group_key = ?7 AND o.role = 0 ORDER BY 1 LIMIT ?9`
-
-	// isUnspent is whether the last attempt of a job could not reach the other side, and cost
-	// it nothing. While the next one runs that is another one.
-	isUnspent   = `EXISTS (SELECT 1 FROM main.errand_error e WHERE e.job = j.id AND e.token = j.token)`
-	isUnreached = `(state <> 3 AND ` + isUnspent + `)`
-	// hasFailed is whether the last attempt of a job failed, and asked for no delay. What
-	// has args in the history is an edit.
-	hasFailed = `(crashes = 0 AND
-(` + isUnspent + `
-OR COALESCE((SELECT h.attempt = j.attempt AND NOT retry_after FROM main.errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1), 0)))`
-	lastError = `COALESCE((SELECT NULLIF(error, '') FROM main.errand_error e WHERE e.job = j.id AND e.token = j.token),
-(SELECT error FROM main.errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1))`
-	// waitMatch is the jobs that match, of those that are scheduled and not outside of the
-	// bounds ?1 and ?2 of the key: ?3
-	// queue, ?4 kind, ?5 part of the last error, ?6 and ?7 which, ?8 and ?9 bounds of
-	// the time of creation, ?10 and ?11 of the due time, ?12 tag.
-	waitMatch = ` state = 1 AND ((attempt = 0 AND ?6) OR (attempt > 0 AND (NOT ?7 OR ` + hasFailed + `)))
-AND (?3 = '' OR queue = ?3) AND (?4 = '' OR kind = ?4) AND (?3 <> '' OR ?4 <> '' OR ` + notBulk + `)
-AND (?5 = '' OR instr(lower(` + lastError + `), lower(?5)) > 0)
-AND created_at >= ?8 AND created_at < ?9 AND due_at >= ?10 AND due_at < ?11
-AND (?12 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
 	// Those that wait have an index by due time, whatever their lane. It is read as
-	// a whole if they are few; else all live jobs are passed by key. An index by
-	// lane would cost every job that is enqueued, leased or finished, see the schema.
-	sqlManyWait  = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1 OFFSET 2000`
-	sqlWaitByKey = `SELECT id, salt, created_at FROM main.errand_job j NOT INDEXED` + waitFrom + waitMatch + ` ORDER BY id LIMIT ?13`
-	sqlWaitAll   = `SELECT id, salt, created_at FROM main.errand_job j INDEXED BY errand_job_scheduled` + waitFrom + waitMatch
-	waitFrom     = ` LEFT JOIN main.errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND`
-	// Of a group, those that have run before and those that have not.
-	waitMember   = liveMember + waitMatch + memberKeys
-	sqlGroupWait = waitMember + ` AND o.group_key = ?14 AND o.role = 2 AND o.role >= 2 UNION ALL ` +
-		waitMember + ` AND o.group_key = ?14 AND o.role = 0 ORDER BY 1 LIMIT ?13`
-	sqlLastJob = `SELECT COALESCE(MAX(id), 0) FROM main.errand_job`
-	sqlWaits   = `SELECT lane, state, salt, created_at, options, ?4 OR CASE WHEN attempt = 0 THEN ?2 ELSE NOT ?3 OR ` + hasFailed + ` END
+	// a whole if they are few; else all live jobs are passed by key.
+	sqlManyWait     = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1 OFFSET 2000`
+	sqlLastJob      = `SELECT COALESCE(MAX(id), 0) FROM main.errand_job`
+	sqlLastFinished = `SELECT COALESCE(MAX(id), 0) FROM main.errand_finished`
+	sqlWaits        = `SELECT lane, state, salt, created_at, options, ?4 OR CASE WHEN attempt = 0 THEN ?2 ELSE NOT ?3 OR ` + hasFailed + ` END
 FROM main.errand_job j WHERE id = ?1`
 
 	sqlUrgent    = `SELECT job, lane FROM main.errand_urgent u CROSS JOIN main.errand_job j NOT INDEXED WHERE job > 0 AND id = job AND state = 2 ORDER BY job`
@@ -93,125 +45,61 @@ RETURNING id, lane, state, attempt, args IS NULL, policy, options`
 // holds the writer for some milliseconds only.
 const stepLimit = 500
 
-// runNowLimit is stepLimit for RunNow, which changes a row and two indexes for each
-// job: 5 ms for so many on two busy cores, and about 10 ms for 500, while 100,000 of
+// changeLimit is stepLimit for jobs that are not dead. RunNow changes a row and two indexes for
+// each: 5 ms for so many on two busy cores, and about 10 ms for 500, while 100,000 of
 // a million were made ready (BenchmarkRunNow).
-const runNowLimit = 250
+const changeLimit = 250
 
-// deadQuery returns sqlDeadSelect, or what it is for one cause or group, with the arguments. The
-// position is also put into the bounds of the time of death, which are what the index
-// is entered with.
-func deadQuery(f storage.Filter, at storage.Position, limit int) (text string, args []any) {
-	from, before := bounds(f.EndedFrom, f.EndedBefore)
-	created, till := bounds(f.CreatedFrom, f.CreatedBefore)
-	died, key := micros(at.At), at.Key
-	if at == (storage.Position{}) {
-		died, key = -1, -1
-	} else {
-		from = max(from, died)
-	}
-	args = []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit, created, till, f.Tag}
-	switch {
-	case f.Group != "":
-		args[6] = rules.GroupName(f.Queue, f.Group)
-		return sqlGroupDead, append(args, f.Cause)
-	case f.Cause != 0:
-		return sqlCauseSelect, append(args, f.Cause)
-	}
-	return sqlDeadSelect, args
+// chooser is how the jobs are found that a step is about.
+type chooser struct {
+	walk  selector.Walk
+	last  string // the statement for the last key that they may have; empty for dead ones
+	which storage.Waiting
 }
 
-// bounds returns the bounds of a time in microseconds. Those that are zero bound
-// nothing.
-func bounds(from, before time.Time) (int64, int64) {
-	low, high := int64(math.MinInt64), int64(math.MaxInt64)
-	if !from.IsZero() {
-		low = bound(from)
-	}
-	if !before.IsZero() {
-		high = bound(before)
-	}
-	return low, high
-}
-
-// bound returns a time in microseconds. A time out of range becomes the nearest
-// one in range: an overflow would choose other jobs.
-func bound(t time.Time) int64 {
-	switch {
-	case t.After(time.UnixMicro(math.MaxInt64)):
-		return math.MaxInt64
-	case t.Before(time.UnixMicro(math.MinInt64)):
-		return math.MinInt64
-	}
-	return rules.Due(t)
-}
-
-// chosen is a job that a step is about.
-type chosen struct {
-	ID        int64
-	Salt      uint32
-	CreatedAt int64 `db:"created_at"`
-	EndedAt   int64 `db:"ended_at"`
-}
-
-// choice is the jobs that one step is about.
-type choice struct {
-	ids     []storage.ID
-	died    []int64 // nil unless they are dead, and a filter without a group has found them
-	more    bool    // others match too
-	through int64
-}
-
-func named(sel storage.Selection) choice { return choice{ids: sel.IDs, through: sel.Through} }
-
-// add adds what a filter has found.
-func (c *choice) add(rows []chosen) {
-	for _, r := range rows {
-		c.ids = append(c.ids, idOf(r.CreatedAt, r.Salt, r.ID))
-	}
-}
-
-// next returns the position after the first n jobs, zero if none is left.
-func (c *choice) next(n int) (p storage.Position) {
-	if n == 0 || n == len(c.ids) && !c.more {
-		return p
-	}
-	if p.Key = c.ids[n-1].Key(); c.died != nil {
-		p.At = time.UnixMicro(c.died[n-1]) // exactly, in whatever year
-	}
-	return p
-}
-
-// choose returns the dead jobs that one step is about, found without the writer.
-func (s *Store) choose(ctx context.Context, sel storage.Selection) (c choice, err error) {
-	if len(sel.IDs) > 0 {
-		return named(sel), nil
-	}
-	if !sel.Filter.Has(storage.Dead) {
+// choose returns the jobs that one step is about. Those of a filter are found without the writer.
+func (s *Store) choose(ctx context.Context, sel *storage.Selection, by chooser) (selector.Choice, error) {
+	if c, ok := selector.Named(sel); ok {
 		return c, nil
 	}
-	limit := stepLimit
+	limit := changeLimit
+	if by.walk == selector.StepDead {
+		limit = stepLimit
+	}
 	if sel.Limit > 0 {
 		limit = min(limit, sel.Limit)
 	}
-	var rows []chosen
-	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		text, args := deadQuery(sel.Filter, sel.After, limit)
-		return tx.SelectContext(ctx, &rows, text, args...)
-	})
-	c.add(rows)
-	for i := range rows {
-		if sel.Filter.Group == "" {
-			c.died = append(c.died, rows[i].EndedAt)
+	through := sel.Through
+	var rows []selector.Chosen
+	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		if through == 0 && by.last != "" {
+			if err := tx.Get(&through, by.last); err != nil {
+				return err
+			}
 		}
+		if by.walk == selector.StepWaiting && sel.Filter.Group == "" {
+			var due int64
+			if err := tx.Get(&due, sqlManyWait); errors.Is(err, sql.ErrNoRows) {
+				by.walk = selector.StepFew
+			} else if err != nil {
+				return err
+			}
+		}
+		q, ok := selects().Step(by.walk, sel, by.which, through, limit+1)
+		if !ok {
+			return nil
+		}
+		return tx.SelectContext(ctx, &rows, q.Text, q.Args...)
+	})
+	if by.walk == selector.StepFew {
+		slices.SortFunc(rows, func(a, b selector.Chosen) int { return cmp.Compare(a.ID, b.ID) })
 	}
-	c.more = len(rows) == limit
-	return c, err
+	return selector.Choose(by.walk, sel, rows, through, limit), err
 }
 
 // Redrive implements [storage.Store].
 func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
-	c, err := s.choose(ctx, sel)
+	c, err := s.choose(ctx, &sel, chooser{walk: selector.StepDead})
 	if err != nil {
 		return storage.Step{}, err
 	}
@@ -222,9 +110,9 @@ func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 
 // step calls one for each of the jobs that sel has chosen, and returns what that has done: in one
 // transaction, or in several if there is no room for so many.
-func (s *Store) step(ctx context.Context, ends bool, sel storage.Selection, c choice, one func(*tx, storage.ID, *storage.Step) error) (storage.Step, error) {
-	whole, most := storage.Step{Through: c.through}, len(c.ids)
-	for first := true; first || whole.Taken < len(c.ids); first = false {
+func (s *Store) step(ctx context.Context, ends bool, sel storage.Selection, c selector.Choice, one func(*tx, storage.ID, *storage.Step) error) (storage.Step, error) {
+	whole, most := storage.Step{Through: c.Through}, len(c.IDs)
+	for first := true; first || whole.Taken < len(c.IDs); first = false {
 		var step storage.Step
 		r := &request{ends: ends, work: most, step: most}
 		r.run = func(t *tx) (err error) {
@@ -233,7 +121,7 @@ func (s *Store) step(ctx context.Context, ends bool, sel storage.Selection, c ch
 			if step.Refused, err = t.under(sel.Under); err != nil || step.Refused != storage.Applied {
 				return err
 			}
-			rest := c.ids[whole.Taken:]
+			rest := c.IDs[whole.Taken:]
 			for _, id := range rest[:min(len(rest), r.step)] {
 				if err := one(t, id, &step); err != nil {
 					return err
@@ -241,7 +129,7 @@ func (s *Store) step(ctx context.Context, ends bool, sel storage.Selection, c ch
 				step.Taken++
 			}
 			t.announce()
-			step.Next = c.next(step.Taken)
+			step.Next = c.Next(step.Taken)
 			if len(sel.IDs) == 0 { // one that has just gone did not match any more
 				step.NotFound = nil
 			}
@@ -353,51 +241,13 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 
 // RunNow implements [storage.Store].
 func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
-	c := named(sel)
-	if len(sel.IDs) == 0 {
-		var err error
-		if c, err = s.chooseWaiting(ctx, sel, which); err != nil {
-			return storage.Step{}, err
-		}
+	c, err := s.choose(ctx, &sel, chooser{selector.StepWaiting, sqlLastJob, which})
+	if err != nil {
+		return storage.Step{}, err
 	}
 	return s.step(ctx, false, sel, c, func(t *tx, id storage.ID, step *storage.Step) error {
 		return t.runNow(now, id, len(sel.IDs), which, step)
 	})
-}
-
-// chooseWaiting is choose for jobs that are scheduled.
-func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which storage.Waiting) (c choice, err error) {
-	f, limit := sel.Filter, runNowLimit
-	if sel.Limit > 0 {
-		limit = min(limit, sel.Limit)
-	}
-	var rows []chosen
-	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		if c.through = sel.Through; c.through == 0 {
-			if err := tx.Get(&c.through, sqlLastJob); err != nil {
-				return err
-			}
-		}
-		if !f.Has(storage.Scheduled) {
-			return nil
-		}
-		created, till := bounds(f.CreatedFrom, f.CreatedBefore)
-		due, before := bounds(f.DueFrom, f.DueBefore)
-		args := []any{sel.After.Key, c.through, f.Queue, f.Kind, f.Error, which.First, which.Failed, created, till, due, before, f.Tag}
-		if f.Group != "" {
-			return tx.SelectContext(ctx, &rows, sqlGroupWait, append(args, limit+1, rules.GroupName(f.Queue, f.Group))...)
-		}
-		if err := tx.Get(&due, sqlManyWait); errors.Is(err, sql.ErrNoRows) {
-			return tx.SelectContext(ctx, &rows, sqlWaitAll, args...)
-		} else if err != nil {
-			return err
-		}
-		return tx.SelectContext(ctx, &rows, sqlWaitByKey, append(args, limit+1)...)
-	})
-	slices.SortFunc(rows, func(a, b chosen) int { return cmp.Compare(a.ID, b.ID) })
-	c.more = len(rows) > limit
-	c.add(rows[:min(len(rows), limit)])
-	return c, err
 }
 
 func (t *tx) runNow(now time.Time, id storage.ID, named int, which storage.Waiting, step *storage.Step) error {

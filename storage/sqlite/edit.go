@@ -9,36 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"github.com/errandq/errand/storage"
-	"github.com/errandq/errand/storage/internal/rules"
+	"github.com/errandq/errand/storage/internal/selector"
 )
 
 const (
-	// Live and finished jobs are passed by key, outside of the writer: an index by lane
-	// would cost every job, see the schema. ?1 and ?2 are bounds of the key, ?3 has a bit
-	// for each state, ?4 is the queue, ?5 the kind, ?6 part of the last error, ?7 and ?8
-	// bounds of the time of creation, ?9 a tag, ?10 the limit, ?11 and ?12 bounds of the
-	// due time or of that of the end.
-	keyMatch = ` ?3 >> state & 1 AND (?4 = '' OR queue = ?4) AND (?5 = '' OR kind = ?5)
-AND (?4 <> '' OR ?5 <> '' OR ` + notBulk + `) AND created_at >= ?7 AND created_at < ?8 AND (?9 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?9 AND t.job = j.id))`
-	sqlLiveByKey     = `SELECT id, salt, created_at FROM main.errand_job j NOT INDEXED LEFT JOIN main.errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND` + liveMatch + ` ORDER BY id LIMIT ?10`
-	liveMatch        = keyMatch + ` AND (?6 = '' OR instr(lower(` + lastError + `), lower(?6)) > 0) AND due_at >= ?11 AND due_at < ?12`
-	sqlFinishedByKey = `SELECT id, salt, created_at FROM main.errand_finished j NOT INDEXED LEFT JOIN main.errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND` + finishedMatch + ` ORDER BY id LIMIT ?10`
-	finishedMatch    = keyMatch + ` AND (?6 = '' OR instr(lower(` + endedError + `), lower(?6)) > 0) AND ended_at >= ?11 AND ended_at < ?12`
-	// The members of a group have indexes by role, each in the order of keys. Roles are left
-	// out that no job has which is in one of the states.
-	memberFrom     = ` j ON j.id = o.job LEFT JOIN main.errand_lane l USING (lane) WHERE true`
-	memberKeys     = ` AND o.job > ?1 AND o.job <= ?2`
-	liveMember     = `SELECT o.job AS id, salt, created_at FROM main.errand_option o CROSS JOIN main.errand_job` + memberFrom + ` AND`
-	liveOf         = liveMember + liveMatch + memberKeys + ` AND o.group_key = ?13`
-	sqlLiveOfGroup = liveOf + ` AND o.role = 0 AND ?3 >> 1 & 1 UNION ALL ` + liveOf + ` AND o.role = 1 AND ?3 >> 7 & 1 UNION ALL ` +
-		liveOf + ` AND o.role = 2 AND o.role >= 2 AND ?3 & 14 ORDER BY 1 LIMIT ?10`
-	sqlFinishedOfGroup = `SELECT o.job AS id, salt, created_at FROM main.errand_option o CROSS JOIN main.errand_finished` + memberFrom + ` AND` + finishedMatch + memberKeys +
-		` AND o.group_key = ?13 AND o.role = 0 ORDER BY o.job LIMIT ?10`
-	sqlLastFinished = `SELECT COALESCE(MAX(id), 0) FROM main.errand_finished`
-
 	sqlDeadCause = `SELECT d.cause, d.reason, d.ended_at, c.text FROM main.errand_dead d JOIN main.errand_cause c USING (cause) WHERE d.id = ?1`
 	sqlSetCause  = `UPDATE main.errand_dead SET cause = ?2 WHERE id = ?1`
 	sqlAddEdit   = `INSERT INTO main.errand_history (job, n, attempt, at, phase, error, stack, duration, instance, args)
@@ -55,51 +30,11 @@ AND n <= (SELECT n FROM main.errand_history WHERE job = ?1 AND args IS NOT NULL 
 	sqlDropFinished  = `DELETE FROM main.errand_finished WHERE id = ?1`
 )
 
-// chooseByKey is choose for live or finished jobs, given the statements that find
-// them, those of a group and the last of them, and bounds of the time that is theirs.
-func (s *Store) chooseByKey(ctx context.Context, sel *storage.Selection, find, ofGroup, last string, states []stateCode, from, before time.Time) (c choice, err error) {
-	f, limit, mask := &sel.Filter, runNowLimit, 0
-	for _, state := range states {
-		if f.Has(stateNames[state]) {
-			mask |= 1 << state
-		}
-	}
-	if sel.Limit > 0 {
-		limit = min(limit, sel.Limit)
-	}
-	var rows []chosen
-	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		if c.through = sel.Through; c.through == 0 {
-			if err := tx.Get(&c.through, last); err != nil {
-				return err
-			}
-		}
-		if mask == 0 {
-			return nil
-		}
-		created, till := bounds(f.CreatedFrom, f.CreatedBefore)
-		low, high := bounds(from, before)
-		args := []any{sel.After.Key, c.through, mask, f.Queue, f.Kind, f.Error, created, till, f.Tag, limit + 1, low, high}
-		if f.Group != "" {
-			find, args = ofGroup, append(args, rules.GroupName(f.Queue, f.Group))
-		}
-		return tx.SelectContext(ctx, &rows, find, args...)
-	})
-	c.more = len(rows) > limit
-	c.add(rows[:min(len(rows), limit)])
-	return c, err
-}
-
 // Change implements [storage.Store].
 func (s *Store) Change(ctx context.Context, now time.Time, sel storage.Selection, e storage.Edit) (storage.Step, error) {
-	c := named(sel)
-	if len(sel.IDs) == 0 {
-		var err error
-		live := []stateCode{scheduled, ready, running, blocked}
-		c, err = s.chooseByKey(ctx, &sel, sqlLiveByKey, sqlLiveOfGroup, sqlLastJob, live, sel.Filter.DueFrom, sel.Filter.DueBefore)
-		if err != nil {
-			return storage.Step{}, err
-		}
+	c, err := s.choose(ctx, &sel, chooser{walk: selector.StepLive, last: sqlLastJob})
+	if err != nil {
+		return storage.Step{}, err
 	}
 	return s.step(ctx, e.Cancel != nil, sel, c, func(t *tx, id storage.ID, step *storage.Step) error {
 		return t.change(now, id, &sel, &e, step)
@@ -270,15 +205,11 @@ func (t *tx) editArgs(now time.Time, r *jobRow, args []byte) (bool, error) {
 
 // Delete implements [storage.Store].
 func (s *Store) Delete(ctx context.Context, sel storage.Selection) (storage.Step, error) {
-	f, c := &sel.Filter, choice{ids: sel.IDs}
-	var err error
-	switch {
-	case len(sel.IDs) > 0:
-	case len(f.States) == 0 || slices.Contains(f.States, storage.Dead):
-		c, err = s.choose(ctx, sel)
-	default:
-		c, err = s.chooseByKey(ctx, &sel, sqlFinishedByKey, sqlFinishedOfGroup, sqlLastFinished, []stateCode{done, cancelled, expired}, f.EndedFrom, f.EndedBefore)
+	by := chooser{walk: selector.StepDead}
+	if states := sel.Filter.States; len(states) > 0 && !slices.Contains(states, storage.Dead) {
+		by = chooser{walk: selector.StepFinished, last: sqlLastFinished}
 	}
+	c, err := s.choose(ctx, &sel, by)
 	if err != nil {
 		return storage.Step{}, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/internal/rules"
+	"github.com/errandq/errand/storage/internal/selector"
 	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
@@ -394,7 +395,7 @@ type JobRow = jobRow
 
 // RunNowChosen is the step of RunNow for jobs that it has chosen by a filter.
 func (s *Store) RunNowChosen(ctx context.Context, now time.Time, ids []storage.ID, which storage.Waiting) (storage.Step, error) {
-	return s.step(ctx, false, storage.Selection{}, choice{ids: ids}, func(t *tx, id storage.ID, step *storage.Step) error {
+	return s.step(ctx, false, storage.Selection{}, selector.Choice{IDs: ids}, func(t *tx, id storage.ID, step *storage.Step) error {
 		return t.runNow(now, id, 0, which, step)
 	})
 }

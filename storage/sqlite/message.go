@@ -13,6 +13,7 @@ import (
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/internal/rules"
+	"github.com/errandq/errand/storage/internal/selector"
 )
 
 const (
@@ -412,11 +413,11 @@ func (s *Store) Messages(ctx context.Context, topic string, since time.Time, aft
 	if limit <= 0 {
 		return nil, "", s.idle(ctx)
 	}
-	at, err := readPlace(after, messagePlace, 2)
+	at, err := selector.ReadPlace(after, messagePlace, 2)
 	if err != nil {
 		return nil, "", err
 	}
-	from, key := bound(since), int64(0)
+	from, key := selector.Bound(since), int64(0)
 	if at != nil {
 		from, key = at[0], at[1]
 	}
@@ -429,7 +430,7 @@ func (s *Store) Messages(ctx context.Context, topic string, since time.Time, aft
 	}
 	if len(rows) > limit {
 		rows = rows[:limit]
-		next = mark(messagePlace, rows[limit-1].PublishedAt, rows[limit-1].Message)
+		next = selector.Mark(messagePlace, rows[limit-1].PublishedAt, rows[limit-1].Message)
 	}
 	for i := range rows {
 		messages = append(messages, rows[i].message())

@@ -96,7 +96,6 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlGroups:        "SEARCH o USING COVERING INDEX errand_option_dead (group_key>? AND group_key<?)",
 		sqlHeadOf:        "SEARCH o USING COVERING INDEX errand_option_head (group_key=? AND role>?)",
 		sqlBlockedBefore: "USING COVERING INDEX errand_option_blocked (group_key=? AND rowid<?)",
-		sqlListBlocked:   "SEARCH o USING COVERING INDEX errand_option_blocked (group_key>? AND group_key<?)",
 		sqlDeleteTags:    "USING COVERING INDEX errand_tag_job (job=?)",
 		sqlDeleteHistory: "USING PRIMARY KEY (job=?)",
 		sqlAddHistory:    "USING PRIMARY KEY (job=?)",
@@ -106,7 +105,6 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlDropKey:       "USING PRIMARY KEY (key=? AND slot=?)",
 		sqlReleaseKey:    "USING PRIMARY KEY (key=?)",
 		sqlHolderBefore:  "SEARCH h USING PRIMARY KEY (key=? AND slot=?)",
-		sqlListBehind:    "SEARCH u USING COVERING INDEX errand_unique_behind (job>?)",
 		sqlNextWindow:    "USING COVERING INDEX errand_unique_until (until>? AND until<?)",
 		sqlOverWindows:   "USING COVERING INDEX errand_unique_until (until>? AND until<?)",
 		sqlReplace:       "USING INTEGER PRIMARY KEY (rowid=?)",
@@ -129,22 +127,11 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlLiveJob:       "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlFinishedJob:   "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDeadJob:       "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
-		sqlListReady:     "SEARCH j USING INDEX errand_job_ready (lane=? AND priority<?)",
-		sqlListReadyRest: "SEARCH j USING INDEX errand_job_ready (lane=? AND priority=? AND due_at>?)",
-		sqlListScheduled: "SEARCH j USING INDEX errand_job_scheduled (due_at>? AND due_at<?)",
-		sqlListDead:      "SEARCH j USING INDEX errand_dead_ended (ended_at>? AND ended_at<?)",
-		sqlListFinished:  "SEARCH j USING INTEGER PRIMARY KEY (rowid<?)",
-		sqlListKeys:      "MERGE (UNION ALL)",
-		sqlListTag:       "SEARCH t USING PRIMARY KEY (tag=? AND job>? AND job<?)",
-		sqlKeyFrom:       "MERGE (UNION ALL)",
 		sqlLaneCounts:    "SEARCH c USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlLaneCountsOf:  "USING COVERING INDEX sqlite_autoindex_errand_lane_1 (queue=?)",
 		sqlLiveOf:        "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlFinishedOf:    "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDeadOf:        "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
-		sqlDeadSelect:    "SEARCH j USING INDEX errand_dead_ended (ended_at>? AND ended_at<?)",
-		sqlListCause:     "SEARCH j USING INDEX errand_dead_cause (cause=? AND ended_at>? AND ended_at<?)",
-		sqlCauseSelect:   "SEARCH j USING INDEX errand_dead_cause (cause=? AND ended_at>? AND ended_at<?)",
 		sqlFindCause:     "USING COVERING INDEX sqlite_autoindex_errand_cause_1 (lane=? AND reason=? AND hash=?)",
 		sqlCountCauses:   "USING COVERING INDEX sqlite_autoindex_errand_cause_1 (lane=?)",
 		sqlCountDeaths:   "USING INTEGER PRIMARY KEY (rowid=?)",
@@ -153,8 +140,6 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlSucceeded:     "",
 		sqlPayloadSize:   "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlManyWait:      "USING COVERING INDEX errand_job_scheduled",
-		sqlWaitByKey:     "SEARCH j USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
-		sqlWaitAll:       "SEARCH j USING INDEX errand_job_scheduled (due_at>? AND due_at<?)",
 		sqlLastJob:       "SEARCH main.errand_job",
 		sqlLaneUse:       "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlUse:           "USING INTEGER PRIMARY KEY (rowid>?)",
@@ -187,8 +172,6 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlAheadOldest:   "USING COVERING INDEX errand_job_ready (lane=? AND priority=? AND due_at<?)",
 		sqlAheadNewest:   "USING COVERING INDEX errand_job_ready (lane=? AND priority=? AND due_at>?)",
 
-		sqlLiveByKey:     "SEARCH j USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
-		sqlFinishedByKey: "SEARCH j USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlLastFinished:  "SEARCH main.errand_finished",
 		sqlChangeJob:     "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlChangeDead:    "USING INTEGER PRIMARY KEY (rowid=?)",
@@ -390,56 +373,6 @@ func TestGroups_PassesOverMembers(t *testing.T) {
 	}
 	if strings.Count(plan, "SEARCH p") != 1 {
 		t.Errorf("heads are looked for more than once:\n%s", plan)
-	}
-}
-
-// The jobs of a group are found by the indexes of roles, in the order of keys, behind a position
-// among them, and whatever jobs there are of others.
-func TestGroup_ByIndex(t *testing.T) {
-	s, err := Open(filepath.Join(t.TempDir(), "jobs.db"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	const rest, blocked, head, dead = "errand_option_rest (group_key=?", "errand_option_blocked (group_key=?", "errand_option_head (group_key=? AND role=?", "errand_option_dead (group_key=?"
-	for text, want := range map[string][]string{
-		sqlLiveOfGroup:     {rest + " AND rowid>? AND rowid<?)", blocked + " AND rowid>? AND rowid<?)", head + " AND rowid>? AND rowid<?)"},
-		sqlFinishedOfGroup: {rest + " AND rowid>? AND rowid<?)"},
-		sqlGroupWait:       {rest + " AND rowid>? AND rowid<?)", head + " AND rowid>? AND rowid<?)"},
-		sqlGroupDead:       {rest + " AND rowid>?)", dead + " AND rowid>?)"},
-		sqlListGroup:       {rest + " AND rowid>? AND rowid<?)", blocked + " AND rowid>? AND rowid<?)", head + " AND rowid>? AND rowid<?)", dead + " AND rowid>? AND rowid<?)"},
-	} {
-		plan := explain(t, s, text)
-		for _, index := range want {
-			if !strings.Contains(plan, "USING COVERING INDEX "+index) {
-				t.Errorf("%s\nno %s in the plan:\n%s", text, index, plan)
-			}
-		}
-		if strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
-			t.Errorf("%s\nplan:\n%s", text, plan)
-		}
-	}
-}
-
-// A list goes on behind a position among many jobs of one time without reading those before.
-func TestList_PassesOverTies(t *testing.T) {
-	s, err := Open(filepath.Join(t.TempDir(), "jobs.db"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	for text, want := range map[string][2]string{
-		sqlListReadyRest: {"errand_job_ready (lane=? AND priority=? AND due_at=? AND rowid>?)", "errand_job_ready (lane=? AND priority=? AND due_at>?)"},
-		sqlListScheduled: {"errand_job_scheduled (due_at=? AND rowid>?)", "errand_job_scheduled (due_at>? AND due_at<?)"},
-		sqlListDead:      {"errand_dead_ended (ended_at=? AND id<?)", "errand_dead_ended (ended_at>? AND ended_at<?)"},
-		sqlListCause:     {"errand_dead_cause (cause=? AND ended_at=? AND rowid<?)", "errand_dead_cause (cause=? AND ended_at>? AND ended_at<?)"},
-		sqlDeadSelect:    {"errand_dead_ended (ended_at=? AND id>?)", "errand_dead_ended (ended_at>? AND ended_at<?)"},
-		sqlCauseSelect:   {"errand_dead_cause (cause=? AND ended_at=? AND rowid>?)", "errand_dead_cause (cause=? AND ended_at>? AND ended_at<?)"},
-	} {
-		plan := explain(t, s, text)
-		if !strings.Contains(plan, want[0]) || !strings.Contains(plan, want[1]) || !strings.Contains(plan, "MERGE (UNION ALL)") || strings.Contains(plan, "TEMP B-TREE") {
-			t.Errorf("%s\nplan:\n%s", text, plan)
-		}
 	}
 }
 
