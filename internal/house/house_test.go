@@ -84,7 +84,7 @@ func TestHouse_directions(t *testing.T) {
 		"internal/remember":              {},
 		"internal/seconds":               {},
 		"internal/schedule":              {"github.com/robfig/cron/v3"},
-		"storage/postgres":               {"storage", "storage/internal/rules", "migrations"},
+		"storage/postgres":               {"storage", "storage/internal/rules", "storage/internal/selector", "migrations"},
 		"internal/pgtest":                {"github.com/jackc/pgx/v5"},
 		"storage/sqlite":                 {"internal/logs", "storage", "storage/internal/rules", "storage/internal/selector", "migrations", "storage/sqlite/internal/crowd", "storage/sqlite/internal/host", "storage/sqlite/internal/packed"},
 		"storage/sqlite/internal/packed": {"storage"},

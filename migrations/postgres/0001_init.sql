@@ -90,10 +90,10 @@ CREATE TABLE errand_call (
 -- the job was gone before it could be known whether its handler ran, 2 and 3 if this lease
 -- was taken over, and the attempt was cut off or has crashed.
 --
--- The four columns at the end are NULL in plain jobs, which no index on them has. group_key
+-- The five columns at the end are NULL in plain jobs, which no index on them has. group_key
 -- is the name of the queue, a space, and that of the group. Roles of its members: 0 none, 1
 -- waits, 2 has a place, 3 is dead and blocks others. was_due says of a blocked job that it
--- was due when it was blocked.
+-- was due when it was blocked. redriven is true of one that was dead once.
 --
 -- A lease changes the state, so its new version of the row needs new entries in the
 -- indexes; an extension changes no indexed column, and finds room on the page.
@@ -125,7 +125,8 @@ CREATE TABLE errand_job (
   unique_key bytea,
   group_key  text COLLATE "C",
   role       smallint,
-  was_due    boolean
+  was_due    boolean,
+  redriven   boolean
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX errand_job_ready ON errand_job (lane, priority DESC, due_at, id) WHERE state = 2;
@@ -134,6 +135,7 @@ CREATE INDEX errand_job_running ON errand_job (instance) WHERE state = 3;
 CREATE INDEX errand_job_waits ON errand_job (group_key, id) WHERE role = 1;
 CREATE INDEX errand_job_placed ON errand_job (group_key, id) WHERE role = 2;
 CREATE INDEX errand_job_unplaced ON errand_job (due_at, id) WHERE state = 1 AND role = 0;
+CREATE INDEX errand_job_rest ON errand_job (group_key, id) WHERE role = 0;
 
 -- Unique keys with the job that holds each. until is 0 while that job is live,
 -- 9223372036854775807 for ever, and a time for that long, or while the job is live. slot is 0, and
@@ -148,6 +150,7 @@ CREATE TABLE errand_unique (
   salt       integer NOT NULL,
   PRIMARY KEY (key, slot)
 );
+CREATE INDEX errand_unique_behind ON errand_unique (job) WHERE slot = 1;
 CREATE INDEX errand_unique_until ON errand_unique (until) WHERE slot = 0 AND until > 0 AND until < 9223372036854775807;
 
 -- Groups, as locks: whoever changes a role locks the row of the group first, and deletes it
@@ -181,6 +184,7 @@ CREATE TABLE errand_finished (
   group_key  text COLLATE "C"
 );
 CREATE INDEX errand_finished_purge ON errand_finished (purge_at);
+CREATE INDEX errand_finished_group ON errand_finished (group_key, id) WHERE group_key IS NOT NULL;
 
 -- Dead letters. in_effect is the policy that was in effect when the job died, policy the
 -- job's own.
@@ -210,6 +214,7 @@ CREATE TABLE errand_dead (
   role       smallint
 );
 CREATE INDEX errand_dead_ended ON errand_dead (ended_at, id);
+CREATE INDEX errand_dead_group ON errand_dead (group_key, id) WHERE group_key IS NOT NULL;
 CREATE INDEX errand_dead_blocks ON errand_dead (group_key, id) WHERE role = 3;
 
 -- Failed attempts, the last 20 of each job. Keyed by job, never moved.

@@ -26,7 +26,7 @@ const passedOver = `
 UNION ALL SELECT ` + leasedColumns + ` FROM (SELECT (NULL::errand_job).*, NULL::bigint AS previous) j
 WHERE (SELECT count(*) FROM h) < $4 AND EXISTS (SELECT FROM errand_job WHERE state = 2 AND lane = ANY($1::integer[]) OFFSET (SELECT count(*) FROM h))`
 
-const leasedColumns = `id, token, previous, lane, salt, priority, created_at, due_at, timeout, attempt, retry, crashes, snoozes, doubt IS NOT NULL, policy, headers, args,
+const leasedColumns = `id, token, previous, lane, salt, priority, created_at, due_at, timeout, attempt, retry, crashes, snoozes, ((doubt IS NOT NULL)::integer + coalesce(redriven, false)::integer * 2)::smallint, policy, headers, args,
   CASE WHEN unique_key IS NOT NULL OR group_key IS NOT NULL THEN convert_to(coalesce(group_key, ''), 'UTF8') || '\x00'::bytea || coalesce(unique_key, '') END`
 
 // What both ways to find ready jobs have: the heads of lanes $1, at most $4 of each. Each
@@ -203,10 +203,11 @@ func (c *claim) rows(end func()) func(rows pgx.Rows) error {
 func (s *Store) scanLeased(row pgx.CollectableRow, more ...any) (l storage.Leased, err error) {
 	var lane, salt int32
 	var created, due, timeout int64
-	var has []byte // the group, a zero byte and the key; nil for most jobs
+	var marks int16 // 1 doubt, 2 redriven
+	var has []byte  // the group, a zero byte and the key; nil for most jobs
 	err = row.Scan(append([]any{
 		&l.Key, &l.Token, &l.Previous, &lane, &salt, &l.Priority, &created, &due, &timeout,
-		&l.Attempt, &l.Retry, &l.Crashes, &l.Snoozes, &l.WriteStart, &l.Policy, &l.Headers, &l.Args, &has,
+		&l.Attempt, &l.Retry, &l.Crashes, &l.Snoozes, &marks, &l.Policy, &l.Headers, &l.Args, &has,
 	}, more...)...)
 	if err != nil {
 		return l, err
@@ -216,6 +217,7 @@ func (s *Store) scanLeased(row pgx.CollectableRow, more ...any) (l storage.Lease
 		return l, fmt.Errorf("%w: lane %d of job %d is newer than those that are known", storage.ErrStale, lane, l.Key)
 	}
 	l.ID, l.Queue, l.Kind = jobID(created, salt, l.Key), name.Queue, name.Kind
+	l.WriteStart, l.Redriven = marks&1 != 0, marks&2 != 0
 	group, key, _ := bytes.Cut(has, []byte{0})
 	_, l.Group = rules.SplitGroup(string(group))
 	s.besides.note(l.Token, beside{string(key), string(group)})

@@ -61,7 +61,8 @@ const (
 	sqlRollback = `ROLLBACK`
 )
 
-// prepared are the statements that each connection prepares when it begins.
+// prepared are the statements that each connection prepares when it begins. Those of lists are
+// prepared when they are first asked for: few connections ask for many of them.
 var prepared = []string{
 	sqlBegin, sqlBeginAsk, sqlCommit, sqlRollback,
 	sqlInsert, sqlDelta, sqlFold, sqlLockLanes, sqlAddLanes,
@@ -74,6 +75,8 @@ var prepared = []string{
 	sqlHead, sqlSkip, sqlGroups, sqlNextWaiting, sqlWaitingGroups, sqlBehindDead, sqlLockSettings, sqlRegroup, sqlRegroupAs, sqlRegrouped, sqlHeldPlaces, sqlNothing,
 	sqlGeneration, sqlRegroupDue, sqlSet, sqlUnset, sqlSettings, sqlSettingsNow,
 	sqlEnded, sqlAsk, sqlPurge,
+	sqlListed, sqlLaneCounts, sqlNextKey, sqlStates, sqlPlace, sqlReadyBefore, sqlWaitsBefore, sqlHeadOf,
+	sqlLastFinished, sqlDeletable, sqlLockFinished, sqlLockDead, sqlDeleteEnded, sqlDeadOf, sqlRedrive,
 	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }
 

@@ -22,6 +22,7 @@ const FoldAfter = foldAfter
 var (
 	Prepared = prepared
 	Planning = planning
+	Selects  = selects
 )
 
 // Besides is what a Store knows of its leases.

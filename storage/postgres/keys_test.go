@@ -75,7 +75,7 @@ CREATE FUNCTION read_dead() RETURNS SETOF errand_dead_kept LANGUAGE plpgsql AS $
 END $$;
 CREATE VIEW errand_dead AS SELECT * FROM read_dead();
 CREATE FUNCTION write_dead() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
-CREATE TRIGGER write INSTEAD OF INSERT OR UPDATE ON errand_dead FOR EACH ROW EXECUTE FUNCTION write_dead()`)
+CREATE TRIGGER write INSTEAD OF INSERT OR UPDATE OR DELETE ON errand_dead FOR EACH ROW EXECUTE FUNCTION write_dead()`)
 	d.exec("BEGIN")
 	d.exec("LOCK TABLE pause IN ACCESS EXCLUSIVE MODE")
 	var wg sync.WaitGroup

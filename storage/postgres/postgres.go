@@ -1,7 +1,8 @@
 // Package postgres keeps jobs in PostgreSQL. It is being built: Enqueue, Exchange, Reclaim,
-// Job, Cancel, ReleaseUnique, PurgeFinished, Counts, groups and their settings work for plain
-// jobs. There are no holds. What needs anything else returns [storage.ErrLacking], see
-// [Store.Lacks], and so the health of a queue is never ready. See [Store] for what a plain job is.
+// Job, Jobs, States, Ahead, Delete, Redrive, Cancel, ReleaseUnique, PurgeFinished, Counts, groups and
+// their settings work for plain jobs. There are no holds. What needs anything else returns
+// [storage.ErrLacking], see [Store.Lacks], and so the health of a queue is never ready. See [Store]
+// for what a plain job is.
 //
 // A Store is for errand.New. The first time that a process dies with a job, the crash does not
 // count, as nobody knows whether the handler had begun: a job without retries may run twice.

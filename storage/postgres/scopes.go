@@ -285,12 +285,14 @@ func (sc *scopes) changes() *pgx.Batch {
 // decided queues what was decided.
 func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 	writeKeys(b, c.Keys)
-	var asked, gone, kept, died, back, rewritten, moved, fresh, failed []*rules.Row
+	var asked, gone, kept, died, back, rewritten, moved, fresh, failed, redriven []*rules.Row
 	for _, r := range c.Jobs {
 		to := &moved
 		switch {
 		case r.New != nil:
 			to = &fresh
+		case r.Was.State == storage.Dead:
+			to = &redriven
 		case r.Is.State == "":
 			to = &gone
 		case r.Is.State == storage.Dead:
@@ -316,6 +318,7 @@ func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 	retain(b, c.At, kept)
 	bury(b, c.At, died)
 	putBack(b, back)
+	putBackDead(b, redriven)
 	rewrite(b, rewritten)
 	move(b, moved)
 	sc.s.fail(b, c.At, failed)

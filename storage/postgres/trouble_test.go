@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/postgres"
 )
@@ -147,42 +149,12 @@ func TestStore_Fold(t *testing.T) {
 // however few or many rows the server believes that there are.
 func TestStatements_plans(t *testing.T) {
 	d := newDB(t)
-	d.open()
-	d.exec("SET plan_cache_mode = force_generic_plan")
-	for name, value := range postgres.Planning {
-		d.exec(fmt.Sprintf("SET %s = %s", name, value))
-	}
-	d.exec("ANALYZE errand_job") // of which there are none: a plan by statistics would read it all
-	placeholder := regexp.MustCompile(`\$\d+`)
+	plan := d.planner("VERBOSE") // which shows what is chosen, too
 	for _, text := range postgres.Prepared {
-		params := map[string]bool{}
-		for _, p := range placeholder.FindAllString(text, -1) {
-			params[p] = true
-		}
 		if verb, _, _ := strings.Cut(text, " "); verb == "BEGIN" || verb == "COMMIT" || verb == "ROLLBACK" {
 			continue
 		}
-		d.exec("PREPARE checked AS " + text)
-		call := "EXPLAIN VERBOSE EXECUTE checked"
-		if len(params) > 0 {
-			call += "(" + strings.Repeat(", NULL", len(params))[2:] + ")"
-		}
-		rows, err := d.conn.Query(t.Context(), call)
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		var plan []string
-		for rows.Next() {
-			var line string
-			if err := rows.Scan(&line); err != nil {
-				t.Fatal(err)
-			}
-			plan = append(plan, line)
-		}
-		if rows.Err() != nil {
-			t.Fatalf("%s: %v", text, rows.Err())
-		}
-		whole := strings.Join(plan, "\n")
+		whole := plan(text)
 		for _, table := range []string{"job", "finished", "dead", "history"} {
 			if strings.Contains(whole, "Seq Scan on "+d.schema+".errand_"+table) {
 				t.Errorf("%s:\n%s", text, whole)
@@ -191,6 +163,39 @@ func TestStatements_plans(t *testing.T) {
 		if strings.Contains(whole, "hashed SubPlan") && !strings.Contains(text, "(SELECT instance FROM errand_instance)") { // which has few rows
 			t.Errorf("all rows of a table are read into memory: %s\n%s", text, whole)
 		}
-		d.exec("DEALLOCATE checked")
+	}
+}
+
+var placeholder = regexp.MustCompile(`\$\d+`)
+
+// planner returns what returns the plan of a statement, as the server makes it for the Store, with options of EXPLAIN.
+func (d *db) planner(options string) func(text string) string {
+	d.open()
+	d.exec("SET plan_cache_mode = force_generic_plan")
+	for name, value := range postgres.Planning {
+		d.exec(fmt.Sprintf("SET %s = %s", name, value))
+	}
+	d.exec("ANALYZE errand_job") // of which there are none: a plan by statistics would read it all
+	return func(text string) string {
+		d.t.Helper()
+		params := map[string]bool{}
+		for _, p := range placeholder.FindAllString(text, -1) {
+			params[p] = true
+		}
+		d.exec("PREPARE checked AS " + text)
+		defer d.exec("DEALLOCATE checked")
+		call := "EXPLAIN " + options + " EXECUTE checked"
+		if len(params) > 0 {
+			call += "(" + strings.Repeat(", NULL", len(params))[2:] + ")"
+		}
+		rows, err := d.conn.Query(context.Background(), call)
+		if err != nil {
+			d.t.Fatalf("%s: %v", text, err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			d.t.Fatalf("%s: %v", text, err)
+		}
+		return strings.Join(lines, "\n")
 	}
 }

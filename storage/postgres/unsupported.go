@@ -10,7 +10,7 @@ import (
 
 // lacks is what a Store does not do yet: the methods below, and what has no method of its own.
 var lacks = []storage.Feature{
-	"Hold", "Release", "Stats", "Causes", "Deaths", "Checkpoint", "States", "Jobs", "Redrive", "RunNow", "Change", "Delete", "Ahead", "Check",
+	"Hold", "Release", "Stats", "Causes", "Deaths", "Checkpoint", "RunNow", "Change", "Check",
 	storage.FeatureTags, storage.FeatureWindows, storage.FeatureUnavailable, storage.FeatureKept, storage.FeatureTogether,
 	storage.FeatureNewest,
 	of(storage.SettingMaxJobs), of(storage.SettingMaxBytes), of(storage.SettingWhenFull), of(storage.SettingMinFree),
@@ -108,21 +108,6 @@ func (s *Store) Checkpoint(context.Context, storage.Checkpoint) (storage.ItemRes
 	return 0, missing("Checkpoint")
 }
 
-// States is not supported yet.
-func (s *Store) States(context.Context, []storage.ID) ([]storage.State, error) {
-	return nil, missing("States")
-}
-
-// Jobs is not supported yet.
-func (s *Store) Jobs(context.Context, storage.Filter, string, int) (storage.Page, error) {
-	return storage.Page{}, missing("Jobs")
-}
-
-// Redrive is not supported yet.
-func (s *Store) Redrive(context.Context, time.Time, storage.Selection, string) (storage.Step, error) {
-	return storage.Step{}, missing("Redrive")
-}
-
 // RunNow is not supported yet.
 func (s *Store) RunNow(context.Context, time.Time, storage.Selection, storage.Waiting) (storage.Step, error) {
 	return storage.Step{}, missing("RunNow")
@@ -131,16 +116,6 @@ func (s *Store) RunNow(context.Context, time.Time, storage.Selection, storage.Wa
 // Change is not supported yet.
 func (s *Store) Change(context.Context, time.Time, storage.Selection, storage.Edit) (storage.Step, error) {
 	return storage.Step{}, missing("Change")
-}
-
-// Delete is not supported yet.
-func (s *Store) Delete(context.Context, storage.Selection) (storage.Step, error) {
-	return storage.Step{}, missing("Delete")
-}
-
-// Ahead is not supported yet.
-func (s *Store) Ahead(context.Context, storage.ID, int) (storage.Ahead, error) {
-	return storage.Ahead{}, missing("Ahead")
 }
 
 // Check is not supported yet.

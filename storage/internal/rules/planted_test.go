@@ -388,6 +388,17 @@ var planted = map[string][][2]string{
 		{"if k.Live {\n\t\tk.Holder.Until = 0", "if true {\n\t\tk.Holder.Until = 0"},
 		{"if k.Live {\n\t\tk.Holder.Until = 0", "if false {\n\t\tk.Holder.Until = 0"},
 	},
+	"redrive.go": {
+		{"if unique != \"\" {", "if false {"},
+		{"c.Verdict < Follow", "c.Verdict < 0"},
+		{"if was.Role == Blocks {", "if true {"},
+		{"if was.Role == Blocks {", "if false {"},
+		{"t.later(g, Blocks, Member{Job: is.ID})", "t.later(g, Blocks, Member{})"},
+		{"*row = r; is.Group == \"\"", "*row = r; true"},
+		{"row.Is.block()", ""},
+		{"row.Is.Role = Waits", ""},
+		{"t.later(g, NoRole, row.Is.member())", "_ = g"},
+	},
 	"rules.go": {
 		{"case j.Conflict != nil && j.Conflict.Mode == storage.Debounce:", "case false:"},
 		{"case j.Conflict != nil && j.Conflict.Mode == storage.Debounce:", "case j.Conflict != nil:"},

@@ -1,0 +1,195 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
+	"github.com/errandq/errand/storage/internal/selector"
+)
+
+const (
+	sqlLastFinished = `SELECT coalesce(max(id), 0) FROM errand_finished`
+	// What Delete needs of jobs.
+	sqlDeletable = `SELECT id, state, salt, created_at, '' AS group_key, 0::smallint AS role FROM errand_finished WHERE id = ANY($1::bigint[])
+UNION ALL SELECT id, 6, salt, created_at, coalesce(group_key, ''), coalesce(role, 0) FROM errand_dead WHERE id = ANY($1)
+UNION ALL SELECT id, state, salt, created_at, '', 0 FROM errand_job WHERE id = ANY($1)`
+	sqlLockFinished = `SELECT FROM errand_finished WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE`
+	sqlLockDead     = `SELECT FROM errand_dead WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE`
+	sqlDeleteEnded  = `WITH f AS (DELETE FROM errand_finished WHERE id = ANY($1::bigint[]) RETURNING lane, state),
+d AS (DELETE FROM errand_dead WHERE id = ANY($1) RETURNING lane, 6::smallint AS state),
+h AS (DELETE FROM errand_history WHERE job = ANY($1)),
+c AS (SELECT lane, state FROM f UNION ALL SELECT lane, state FROM d)
+INSERT INTO errand_delta SELECT lane, state, -count(*) FROM c GROUP BY lane, state`
+)
+
+// stepLimit is how many jobs one step of Delete or Redrive is about.
+const stepLimit = 500
+
+// Delete implements [storage.Store]: a round trip that finds the jobs of a filter, one that looks
+// which groups they keep back, and two in which they are locked and deleted.
+func (s *Store) Delete(ctx context.Context, sel storage.Selection) (storage.Step, error) {
+	if sel.Under != nil {
+		return storage.Step{}, unsupported("Checkpoint")
+	}
+	if err := s.enter(ctx); err != nil {
+		return storage.Step{}, err
+	}
+	defer s.leave()
+	walk := selector.StepDead
+	if states := sel.Filter.States; len(states) > 0 && !slices.Contains(states, storage.Dead) {
+		walk = selector.StepFinished
+	}
+	c, err := s.choose(ctx, &sel, walk)
+	if err != nil || len(c.IDs) == 0 {
+		return storage.Step{Through: c.Through}, err
+	}
+	d := deletion{s: s, sel: &sel, choice: c, scopes: s.scopes(time.Time{}, 0)}
+	if err := s.run(ctx, d.look); err != nil {
+		return storage.Step{}, err
+	}
+	if err := s.inTransaction(ctx, d.scopes, d.lock, d.decide); err != nil {
+		return storage.Step{}, err
+	}
+	return d.step, nil
+}
+
+// choose returns the jobs that one step is about.
+func (s *Store) choose(ctx context.Context, sel *storage.Selection, walk selector.Walk) (c selector.Choice, err error) {
+	if c, ok := selector.Named(sel); ok {
+		return c, nil
+	}
+	limit := stepLimit
+	if sel.Limit > 0 {
+		limit = min(limit, sel.Limit)
+	}
+	err = s.run(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		l := lister{ctx: ctx, c: conn}
+		through := sel.Through
+		if through == 0 && walk == selector.StepFinished {
+			if err := l.each(sqlLastFinished, nil, []any{&through}, func() bool { return true }); err != nil {
+				return err
+			}
+		}
+		var rows []selector.Chosen
+		if q, ok := selects().Step(walk, sel, storage.Waiting{}, through, limit+1); ok {
+			var r selector.Chosen
+			var salt int32
+			err := l.each(q.Text, q.Args, []any{&r.ID, &salt, &r.CreatedAt, &r.EndedAt}, func() bool {
+				r.Salt = uint32(salt)
+				rows = append(rows, r)
+				return true
+			})
+			if err != nil {
+				return err
+			}
+		}
+		c = selector.Choose(walk, sel, rows, through, limit)
+		return nil
+	})
+	return c, err
+}
+
+// deletion is a step of Delete under way.
+type deletion struct {
+	s      *Store
+	sel    *storage.Selection
+	choice selector.Choice
+	scopes *scopes
+	found  map[storage.ID]deletable
+	step   storage.Step
+}
+
+// deletable is a job that may be deleted.
+type deletable struct {
+	state storage.State
+	group string
+	role  rules.Role
+}
+
+func keysOf(ids []storage.ID) []int64 {
+	keys := make([]int64, len(ids))
+	for i, id := range ids {
+		keys[i] = id.Key()
+	}
+	return keys
+}
+
+// read queues the reading of what the jobs are.
+func (d *deletion) read(b *pgx.Batch) {
+	d.found = map[storage.ID]deletable{}
+	each(b, func(row pgx.CollectableRow) error {
+		var key, created int64
+		var salt int32
+		var state int16
+		var j deletable
+		err := row.Scan(&key, &state, &salt, &created, &j.group, &j.role)
+		if err == nil {
+			j.state = states[state]
+			d.found[jobID(created, salt, key)] = j
+		}
+		return err
+	}, sqlDeletable, keysOf(d.choice.IDs))
+}
+
+// look finds out which groups the jobs keep back, which are locked before them.
+func (d *deletion) look(ctx context.Context, c *pgx.Conn) error {
+	b := &pgx.Batch{}
+	d.read(b)
+	err := part(ctx, c, b)
+	for _, id := range d.choice.IDs {
+		if j := d.found[id]; err == nil && j.role == rules.Blocks {
+			d.scopes.need.End("", j.group)
+		}
+	}
+	return err
+}
+
+func (d *deletion) lock(b *pgx.Batch) {
+	d.scopes.load(b)
+	b.Queue(sqlLockFinished, keysOf(d.choice.IDs))
+	b.Queue(sqlLockDead, keysOf(d.choice.IDs))
+	d.read(b)
+}
+
+// decide deletes what may be.
+func (d *deletion) decide() (*pgx.Batch, error) {
+	d.step = storage.Step{Taken: len(d.choice.IDs), Next: d.choice.Next(len(d.choice.IDs)), Through: d.choice.Through}
+	var keys []int64
+	named := len(d.sel.IDs) > 0
+	gone := map[storage.ID]bool{} // of this step: an ID may be named twice
+	for _, id := range d.choice.IDs {
+		j := d.found[id]
+		blocks := j.role == rules.Blocks
+		switch {
+		case j.state == storage.Scheduled, j.state == storage.Ready, j.state == storage.Running, j.state == storage.Blocked,
+			blocks && !slices.Contains(d.scopes.need.Groups, j.group): // it has just died
+			if named {
+				d.step.Live = append(d.step.Live, id)
+			}
+		case j.state == "", gone[id], len(d.sel.Filter.States) > 0 && !slices.Contains(d.sel.Filter.States, j.state):
+			if named { // one that has just gone did not match any more
+				d.step.NotFound = append(d.step.NotFound, id)
+			}
+		default:
+			if blocks {
+				if err := d.scopes.tx.SkipHead(j.group, id.Key()); err != nil {
+					return nil, err
+				}
+			}
+			gone[id] = true
+			keys = append(keys, id.Key())
+		}
+	}
+	if d.step.N = len(keys); len(keys) == 0 {
+		return nil, nil
+	}
+	b := &pgx.Batch{}
+	b.Queue(sqlDeleteEnded, keys)
+	d.scopes.decided(b, d.scopes.tx.Changes())
+	return b, nil
+}
