@@ -15,16 +15,14 @@ import (
 const (
 	sqlLastFinished = `SELECT coalesce(max(id), 0) FROM errand_finished`
 	// What Delete needs of jobs.
-	sqlDeletable = `SELECT id, state, salt, created_at, '' AS group_key, 0::smallint AS role FROM errand_finished WHERE id = ANY($1::bigint[])
-UNION ALL SELECT id, 6, salt, created_at, coalesce(group_key, ''), coalesce(role, 0) FROM errand_dead WHERE id = ANY($1)
-UNION ALL SELECT id, state, salt, created_at, '', 0 FROM errand_job WHERE id = ANY($1)`
+	sqlDeletable = `SELECT id, lane, state, salt, created_at, '' AS group_key, 0::smallint AS role FROM errand_finished WHERE id = ANY($1::bigint[])
+UNION ALL SELECT id, lane, 6, salt, created_at, coalesce(group_key, ''), coalesce(role, 0) FROM errand_dead WHERE id = ANY($1)
+UNION ALL SELECT id, lane, state, salt, created_at, '', 0 FROM errand_job WHERE id = ANY($1)`
 	sqlLockFinished = `SELECT FROM errand_finished WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE`
 	sqlLockDead     = `SELECT FROM errand_dead WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE`
-	sqlDeleteEnded  = `WITH f AS (DELETE FROM errand_finished WHERE id = ANY($1::bigint[]) RETURNING lane, state),
-d AS (DELETE FROM errand_dead WHERE id = ANY($1) RETURNING lane, 6::smallint AS state),
-h AS (DELETE FROM errand_history WHERE job = ANY($1)),
-c AS (SELECT lane, state FROM f UNION ALL SELECT lane, state FROM d)
-INSERT INTO errand_delta SELECT lane, state, -count(*) FROM c GROUP BY lane, state`
+	sqlDeleteEnded  = `WITH f AS (DELETE FROM errand_finished WHERE id = ANY($1::bigint[])),
+d AS (DELETE FROM errand_dead WHERE id = ANY($1))
+DELETE FROM errand_history WHERE job = ANY($1)`
 )
 
 // stepLimit is how many jobs one step of Delete or Redrive is about.
@@ -106,9 +104,8 @@ type deletion struct {
 
 // deletable is a job that may be deleted.
 type deletable struct {
-	state storage.State
+	rules.Standing
 	group string
-	role  rules.Role
 }
 
 func keysOf(ids []storage.ID) []int64 {
@@ -127,9 +124,9 @@ func (d *deletion) read(b *pgx.Batch) {
 		var salt int32
 		var state int16
 		var j deletable
-		err := row.Scan(&key, &state, &salt, &created, &j.group, &j.role)
+		err := row.Scan(&key, &j.Lane, &state, &salt, &created, &j.group, &j.Role)
 		if err == nil {
-			j.state = states[state]
+			j.State = states[state]
 			d.found[jobID(created, salt, key)] = j
 		}
 		return err
@@ -142,7 +139,7 @@ func (d *deletion) look(ctx context.Context, c *pgx.Conn) error {
 	d.read(b)
 	err := part(ctx, c, b)
 	for _, id := range d.choice.IDs {
-		if j := d.found[id]; err == nil && j.role == rules.Blocks {
+		if j := d.found[id]; err == nil && j.Role == rules.Blocks {
 			d.scopes.need.End("", j.group)
 		}
 	}
@@ -160,18 +157,18 @@ func (d *deletion) lock(b *pgx.Batch) {
 func (d *deletion) decide() (*pgx.Batch, error) {
 	d.step = storage.Step{Taken: len(d.choice.IDs), Next: d.choice.Next(len(d.choice.IDs)), Through: d.choice.Through}
 	var keys []int64
+	var gone rules.Numbers
 	named := len(d.sel.IDs) > 0
-	gone := map[storage.ID]bool{} // of this step: an ID may be named twice
 	for _, id := range d.choice.IDs {
 		j := d.found[id]
-		blocks := j.role == rules.Blocks
+		blocks := j.Role == rules.Blocks
 		switch {
-		case j.state == storage.Scheduled, j.state == storage.Ready, j.state == storage.Running, j.state == storage.Blocked,
+		case j.State == storage.Scheduled, j.State == storage.Ready, j.State == storage.Running, j.State == storage.Blocked,
 			blocks && !slices.Contains(d.scopes.need.Groups, j.group): // it has just died
 			if named {
 				d.step.Live = append(d.step.Live, id)
 			}
-		case j.state == "", gone[id], len(d.sel.Filter.States) > 0 && !slices.Contains(d.sel.Filter.States, j.state):
+		case j.State == "", len(d.sel.Filter.States) > 0 && !slices.Contains(d.sel.Filter.States, j.State):
 			if named { // one that has just gone did not match any more
 				d.step.NotFound = append(d.step.NotFound, id)
 			}
@@ -181,7 +178,8 @@ func (d *deletion) decide() (*pgx.Batch, error) {
 					return nil, err
 				}
 			}
-			gone[id] = true
+			delete(d.found, id) // it may be named twice
+			gone.Follow(j.Standing, rules.Standing{})
 			keys = append(keys, id.Key())
 		}
 	}
@@ -190,6 +188,8 @@ func (d *deletion) decide() (*pgx.Batch, error) {
 	}
 	b := &pgx.Batch{}
 	b.Queue(sqlDeleteEnded, keys)
-	d.scopes.decided(b, d.scopes.tx.Changes())
+	c := d.scopes.tx.Changes()
+	c.Numbers = append(gone, c.Numbers...)
+	d.scopes.decided(b, c)
 	return b, nil
 }
