@@ -25,6 +25,15 @@ var (
 	Selects  = selects
 )
 
+// WithoutRows are the statements that change jobs of which no row was read: the short way of plain
+// jobs, leases, those that are due, and those whose time is over.
+var WithoutRows = []string{
+	sqlInsert, sqlDelete, sqlKeep, sqlExtend, sqlStart, sqlStop, sqlPromote, sqlClaim, sqlLease, sqlTakeOver, sqlTakeLapsed, sqlPurge,
+}
+
+// Counting is the statement that writes numbers of which a Tx says how they change.
+const Counting = sqlDelta
+
 // Besides is what a Store knows of its leases.
 type Besides = besides
 
