@@ -149,8 +149,42 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	if err := e.finish.learn(ctx, e, c); err != nil {
 		return err
 	}
+	b, err := e.read(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := e.finish.write(b); err != nil {
+		return err
+	}
+	e.promote(b)
+	if e.claim.chooses() {
+		b, err = e.choose(ctx, c, b)
+	} else {
+		e.claim.take(b, e)
+	}
+	if err != nil {
+		return err
+	}
+	if e.begins() {
+		b.Queue(sqlCommit)
+	}
+	if err := e.send(ctx, c, b, true); err != nil {
+		return err
+	}
+	if len(e.groups) > 0 && len(e.claim.leased) == 0 {
+		return e.place(ctx, c)
+	}
+	return e.takeFromNew(ctx, c)
+}
+
+// begins reports whether the transaction takes several round trips.
+func (e *exchange) begins() bool { return !e.finish.simple || e.claim.chooses() }
+
+// read queues what is about leases that go on. Unless the ends of all others depend on no rows, it sends
+// that, and has the rows be locked and read. It returns the batch that follows.
+func (e *exchange) read(ctx context.Context, c *pgx.Conn) (*pgx.Batch, error) {
 	b := &pgx.Batch{}
-	if !e.finish.simple || e.claim.chooses() {
+	if e.begins() {
 		b.Queue(sqlBegin)
 	}
 	if !e.finish.simple {
@@ -163,52 +197,29 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 		e.self = e.s.self.now.Load()
 		e.self.promise(b, e.x.LeaseDuration)
 	}
-	if !e.finish.simple {
-		e.s.readNew(b)
-		if err := e.send(ctx, c, b, false); err != nil {
-			return err
-		}
-		b = &pgx.Batch{}
+	if e.finish.simple {
+		return b, nil
 	}
-	if err := e.finish.write(b); err != nil {
-		return err
-	}
-	e.promote(b)
-	if !e.claim.chooses() {
-		e.claim.take(b, e)
-		if !e.finish.simple {
-			b.Queue(sqlCommit)
-		}
-		if err := e.send(ctx, c, b, true); err != nil {
-			return err
-		}
-		if len(e.groups) > 0 && len(e.claim.leased) == 0 {
-			return e.place(ctx, c)
-		}
-		return e.takeFromNew(ctx, c)
-	}
+	e.s.readNew(b)
+	return &pgx.Batch{}, e.send(ctx, c, b, false)
+}
+
+// choose sends b, and with it the reading of what is ready. It returns a batch that leases what Go
+// chooses of that.
+func (e *exchange) choose(ctx context.Context, c *pgx.Conn, b *pgx.Batch) (*pgx.Batch, error) {
 	e.claim.look(b)
-	if err := e.send(ctx, c, b, false); err != nil {
-		return err
-	}
-	if e.claim.outdated && e.trips < maxTrips-1 {
+	err := e.send(ctx, c, b, false)
+	if err == nil && e.claim.outdated && e.trips < maxTrips-1 {
 		e.claim = e.s.claimFor(e.x)
 		b = &pgx.Batch{}
 		e.claim.look(b)
-		if err := e.send(ctx, c, b, false); err != nil {
-			return err
-		}
+		err = e.send(ctx, c, b, false)
 	}
 	b = &pgx.Batch{}
-	e.claim.lease(b, e)
-	b.Queue(sqlCommit)
-	if err := e.send(ctx, c, b, true); err != nil {
-		return err
+	if err == nil {
+		e.claim.lease(b, e)
 	}
-	if len(e.groups) > 0 && len(e.claim.leased) == 0 {
-		return e.place(ctx, c)
-	}
-	return nil
+	return b, err
 }
 
 // send sends b, with the commit if it is the last part.
@@ -289,7 +300,7 @@ func (e *exchange) again() {
 // nothing because others had added lanes. What was written before is durable, so an error
 // only means that nothing is leased.
 func (e *exchange) takeFromNew(ctx context.Context, c *pgx.Conn) error {
-	if !e.claim.outdated || len(e.claim.leased) > 0 || e.trips >= maxTrips {
+	if e.claim.chooses() || !e.claim.outdated || len(e.claim.leased) > 0 || e.trips >= maxTrips {
 		return nil
 	}
 	e.again()

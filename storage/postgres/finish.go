@@ -93,22 +93,17 @@ func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
 		f.scopes.need.Enter(x.Finish[i].Then)
 		f.simple = f.simple && ok && rules.PlainFinish(&x.Finish[i], has.key, has.group, &x.Retention)
 	}
-	f.lockAll()
-	return f
-}
-
-// lockAll has the rows of all leases of an exchange be locked in order, before each part of it is
-// about some of them, unless it only ends plain jobs.
-func (f *finishing) lockAll() {
 	if f.simple {
-		return
+		return f
 	}
-	for i := range f.x.Finish {
-		f.scopes.need.Jobs = append(f.scopes.need.Jobs, f.x.Finish[i].Key)
+	for i := range x.Finish {
+		f.scopes.need.Jobs = append(f.scopes.need.Jobs, x.Finish[i].Key)
 	}
-	for _, l := range slices.Concat(f.x.Extend, f.x.Start, f.x.Stop) {
+	// All are locked in order before each part of the exchange is about some of them.
+	for _, l := range slices.Concat(x.Extend, x.Start, x.Stop) {
 		f.scopes.need.Jobs = append(f.scopes.need.Jobs, l.Key)
 	}
+	return f
 }
 
 // learn reads what those jobs have of which the Store does not know it: they were leased by
@@ -133,7 +128,6 @@ func (f *finishing) learn(ctx context.Context, e *exchange, c *pgx.Conn) error {
 func (f *finishing) write(b *pgx.Batch) (err error) {
 	if f.simple {
 		f.endSimple(b)
-		f.s.count(b, nil)
 		return nil
 	}
 	if f.results, f.then, err = f.scopes.tx.Finish(f.x.Finish, f.s.keeps(&f.x.Retention), f.scopes.enter); err == nil {
@@ -150,9 +144,9 @@ func (s *Store) keeps(r *storage.Retention) func(lane int64) time.Duration {
 	}
 }
 
-// endSimple queues the ends of jobs that do not depend on their rows.
+// endSimple queues the ends of jobs that do not depend on their rows. The statements count.
 func (f *finishing) endSimple(b *pgx.Batch) {
-	if len(f.x.Finish) == 0 {
+	if f.s.count(b, nil); len(f.x.Finish) == 0 {
 		return
 	}
 	took := func(row pgx.CollectableRow) error {
