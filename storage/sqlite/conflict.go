@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	sqlClaimKey = `INSERT INTO main.errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
+	sqlClaimKey = `INSERT INTO main.errand_unique (key, job, salt, created_at, until) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING`
-	sqlReleaseKey = `DELETE FROM main.errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
+	sqlReleaseKey = `DELETE FROM main.errand_unique WHERE key = ? AND job = ? AND until = 0`
 
 	// errand_job comes first, as most holders live. 3: who is behind waits for a date, see sqlLetIn.
 	sqlKey = `SELECT slot, job, salt, created_at, max(until, 0), since,
 CASE WHEN slot = 1 AND EXISTS (SELECT 1 FROM main.errand_job WHERE id = job AND state = 7 AND delay = 0) THEN 3 WHEN EXISTS (SELECT 1 FROM main.errand_job WHERE id = job) THEN 2
 WHEN EXISTS (SELECT 1 FROM main.errand_finished WHERE id = job) OR EXISTS (SELECT 1 FROM main.errand_dead WHERE id = job) THEN 1 ELSE 0 END
-FROM main.errand_unique WHERE key = ?1`
-	sqlWriteKey = `INSERT INTO main.errand_unique (key, slot, job, salt, created_at, until, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+FROM main.errand_unique WHERE key = ?`
+	sqlWriteKey = `INSERT INTO main.errand_unique (key, slot, job, salt, created_at, until, since) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET job = excluded.job, salt = excluded.salt, created_at = excluded.created_at, until = excluded.until, since = excluded.since`
-	sqlDropKey = `DELETE FROM main.errand_unique WHERE key = ?1 AND slot = ?2`
+	sqlDropKey = `DELETE FROM main.errand_unique WHERE key = ? AND slot = ?`
 
 	// The bounds are literals, or the index would not be used.
 	sqlNextWindow  = `SELECT until FROM main.errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 ORDER BY until LIMIT 1`

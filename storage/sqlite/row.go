@@ -111,7 +111,7 @@ func (r *jobRow) markTags(tags []string) {
 
 // dest returns where the values of wideColumns go.
 func (r *jobRow) dest(more ...any) []any {
-	all := []any{&r.ID, &r.Lane, &r.Priority, &r.DueAt, &r.Salt, &r.CreatedAt, &r.Token, &r.Attempt, &r.UniqueKey}
+	all := append(make([]any, 0, 21), &r.ID, &r.Lane, &r.Priority, &r.DueAt, &r.Salt, &r.CreatedAt, &r.Token, &r.Attempt, &r.UniqueKey)
 	for _, n := range r.numbers() {
 		all = append(all, n)
 	}
