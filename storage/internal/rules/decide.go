@@ -93,15 +93,16 @@ func (t *Tx) replace(r *Row, c *Claim, j *storage.NewJob) error {
 // join sets the role of a new job in its group.
 func (t *Tx) join(r *Row) error {
 	is := &r.Is
-	if i := slices.Index(t.touched, is.Group); i >= 0 {
-		t.touched = slices.Delete(t.touched, i, i+1)
-		if err := t.Settle(is.Group); err != nil {
-			return err
-		}
-	}
 	g, err := t.group(is.Group)
 	if err != nil {
 		return err
+	}
+	if g.touched {
+		i := slices.Index(t.touched, is.Group)
+		t.touched, g.touched = slices.Delete(t.touched, i, i+1), false
+		if err := t.Settle(is.Group); err != nil {
+			return err
+		}
 	}
 	as := g.Group // Note counts the new member
 	role, others, pass := as.Join(is.State)
@@ -206,8 +207,8 @@ func (t *Tx) EndTime(key string) (found bool, holder storage.ID, err error) {
 
 // later takes note of what a member has become, and of its group for SettleAll.
 func (t *Tx) later(g *groupRow, was Role, is Member) {
-	if g.Note(was, is); !slices.Contains(t.touched, g.Name) {
-		t.touched = append(t.touched, g.Name)
+	if g.Note(was, is); !g.touched {
+		t.touched, g.touched = append(t.touched, g.Name), true
 	}
 }
 
@@ -217,6 +218,7 @@ func (t *Tx) SettleAll() error {
 		if err := t.Settle(name); err != nil {
 			return err
 		}
+		t.groups.get(name).touched = false
 	}
 	t.touched = t.touched[:0]
 	return nil

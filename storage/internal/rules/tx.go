@@ -43,6 +43,7 @@ type groupRow struct {
 	most    int64       // how many that wait were to be read
 	left    int         // how many of these are still to come
 	pass    bool        // its dead members block nobody any more
+	touched bool        // it is to be settled
 	live    []memberRow // as they were read
 }
 
