@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -18,11 +17,13 @@ const (
 ON CONFLICT DO NOTHING`
 	sqlReleaseKey = `DELETE FROM main.errand_unique WHERE key = ? AND job = ? AND until = 0`
 
-	// errand_job comes first, as most holders live. 3: who is behind waits for a date, see sqlLetIn.
-	sqlKey = `SELECT slot, job, salt, created_at, max(until, 0), since,
-CASE WHEN slot = 1 AND EXISTS (SELECT 1 FROM main.errand_job WHERE id = job AND state = 7 AND delay = 0) THEN 3 WHEN EXISTS (SELECT 1 FROM main.errand_job WHERE id = job) THEN 2
-WHEN EXISTS (SELECT 1 FROM main.errand_finished WHERE id = job) OR EXISTS (SELECT 1 FROM main.errand_dead WHERE id = job) THEN 1 ELSE 0 END
-FROM main.errand_unique WHERE key = ?`
+	// In the order of slots, each with where the job is: 4 stands for errand_job, 0 for nowhere. The numbers
+	// are of who is behind, if that is live, see waitingJob; NULL if sqlWaiter is to ask for all of it.
+	sqlKey = `SELECT slot +
+CASE WHEN j.id IS NOT NULL THEN 4 WHEN EXISTS (SELECT 1 FROM main.errand_finished f WHERE f.id = u.job) OR EXISTS (SELECT 1 FROM main.errand_dead d WHERE d.id = u.job) THEN 2 ELSE 0 END,
+u.job, u.salt, u.created_at, u.until, u.since, CASE WHEN slot AND NOT ? THEN j.id || ' ' || lane || ' ' || due_at || ' ' || delay || ' ' || state END
+FROM main.errand_unique u LEFT JOIN main.errand_job j ON j.id = u.job WHERE key = ? ORDER BY slot`
+	sqlWaiter   = `SELECT ` + wideColumns + `, state, delay FROM main.errand_job WHERE id = ?`
 	sqlWriteKey = `INSERT INTO main.errand_unique (key, slot, job, salt, created_at, until, since) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET job = excluded.job, salt = excluded.salt, created_at = excluded.created_at, until = excluded.until, since = excluded.since`
 	sqlDropKey = `DELETE FROM main.errand_unique WHERE key = ? AND slot = ?`
@@ -34,57 +35,58 @@ ON CONFLICT DO UPDATE SET job = excluded.job, salt = excluded.salt, created_at =
 	sqlHolderBefore = `SELECT h.job, h.salt, h.created_at FROM main.errand_job j JOIN main.errand_unique h ON h.key = j.unique_key AND h.slot = 0 WHERE j.id = ?1`
 )
 
-// ruleRows is [rules.Rows] of a transaction. With one writer nothing is to be locked.
-type ruleRows struct {
-	*tx
-	groups map[string]rules.Group // as tallies has read them
-	waiter jobRow                 // of the Waiting of the last key
-}
-
-// Load implements [rules.Rows].
-func (t *ruleRows) Load(n rules.Need) (err error) {
-	if len(n.Groups) > 0 {
-		t.groups, err = t.tallies(n.Groups)
-	}
-	return err
-}
-
-// Key implements [rules.Rows].
-func (t *ruleRows) Key(name string, c *storage.Conflict) (*rules.Key, error) {
-	k, err := t.key(name)
-	of := k.Last()
-	if err != nil || !c.Replaces() || of.Job == 0 {
-		return k, err
-	}
-	w := &t.waiter
-	if err := t.row(sqlJob, []any{of.Job}, w.dest(&w.State)...); errors.Is(err, sql.ErrNoRows) {
-		return k, nil
-	} else if err != nil {
-		return nil, err
-	}
-	if w.Beside && c.Merge != nil {
-		if err := t.row(sqlPayload, []any{w.ID}, &w.Headers, &w.Args); err != nil {
-			return nil, err
+// readKey is the part of know for a unique key.
+func (t *tx) readKey(n *rules.NeedKey) error {
+	r, replaces := &t.deciding.tx.key, n.Conflict.Replaces()
+	*r = keyReading{}
+	is, j := &r.is, &r.job
+	err := t.each(sqlKey, []any{replaces, n.Name}, []any{&r.slot, &is.Job, &is.Salt, &is.Created, &is.Until, &is.Since, (*waitingJob)(j)}, func() {
+		r.has[r.slot&1] = true
+		is.Until = max(is.Until, 0) // see writeKey
+		t.deciding.tx.ReadKey(n.Name, r.slot&1 == 1, *is, r.slot&4 != 0, r.slot&2 != 0)
+		if j.ID != 0 {
+			j.Salt, j.Created = is.Salt, is.Created
+			t.deciding.tx.ReadJob(*j)
+		}
+	})
+	for slot, has := range r.has {
+		if err == nil && !has {
+			t.deciding.tx.ReadKey(n.Name, slot == 1, rules.Keeper{}, false, false)
 		}
 	}
-	k.Waiting = &rules.Waiting{State: stateNames[w.State], Created: w.CreatedAt, Due: w.DueAt, Counters: w.counters(), Args: w.Args}
-	return k, nil
+	if err != nil || !replaces || r.slot&4 == 0 {
+		return err
+	}
+	w := &t.deciding.tx.waiter
+	*w = jobRow{}
+	if err := t.row(sqlWaiter, []any{is.Job}, w.dest(&w.State, &w.Delay)...); err != nil {
+		return err
+	}
+	if n.Conflict.Merge != nil {
+		if w.Beside {
+			if err := t.row(sqlPayload, []any{w.ID}, &w.Headers, &w.Args); err != nil {
+				return err
+			}
+		}
+		if w.Args == nil { // as read from a BLOB of no bytes
+			w.Args = []byte{}
+		}
+	}
+	*j = rules.Job{
+		ID: w.ID, Lane: w.Lane, Created: w.CreatedAt, Due: w.DueAt, Delay: w.Delay, Salt: w.Salt, State: stateNames[w.State],
+		Priority: w.Priority, Counters: w.counters(), Args: w.Args,
+	}
+	setDelay(j)
+	t.deciding.tx.ReadJob(*j)
+	return nil
 }
 
 // key reads a unique key, but for its Waiting.
 func (t *tx) key(name string) (*rules.Key, error) {
-	k := &rules.Key{Name: name}
-	var slot, where int64
-	var w rules.Keeper
-	err := t.each(sqlKey, []any{name}, []any{&slot, &w.Job, &w.Salt, &w.Created, &w.Until, &w.Since, &where}, func() {
-		if slot != 0 {
-			k.Behind, k.Dated = w, where == 3
-			return
-		}
-		k.Holder, k.Live, k.Kept = w, where == 2, where == 1
-	})
-	k.Were = [2]rules.Keeper{k.Holder, k.Behind}
-	return k, err
+	if err := t.knowKey(name, nil, time.Time{}); err != nil {
+		return nil, err
+	}
+	return t.deciding.tx.Key(name, nil)
 }
 
 // writeKey writes what has changed of a key since it was read. The until of a holder with a job
@@ -124,16 +126,17 @@ func (t *tx) claimKey(now time.Time, r *jobRow, j *storage.NewJob) (c rules.Clai
 			return rules.Claim{Verdict: rules.Succeed}, err
 		}
 	}
-	var d rules.Delta
-	rows := ruleRows{tx: t}
-	c, err = rules.ClaimKey(&rows, now, j, rules.Keeper{Job: r.ID, Created: r.CreatedAt, Salt: r.Salt}, r.DueAt, &d)
+	if err := t.knowKey(j.Unique, j.Conflict, now); err != nil {
+		return c, err
+	}
+	c, err = t.deciding.tx.Claim(j, rules.Keeper{Job: r.ID, Created: r.CreatedAt, Salt: r.Salt}, r.DueAt)
 	if err == nil {
-		err = t.decided(&d)
+		err = t.writeChanges()
 	}
 	switch {
 	case err != nil:
 	case c.Verdict == rules.Change:
-		err = t.replace(now, &rows.waiter, &c, j)
+		err = t.replace(now, &t.deciding.tx.waiter, &c, j)
 	case c.Due != 0:
 		r.State, r.DueAt, r.Delay = scheduled, c.Due, c.Due-r.CreatedAt
 		r.option, err = t.newOption(now, r, j)
@@ -150,11 +153,14 @@ func (t *tx) releaseKey(f *facts, e *departure) error {
 	if n > 0 || err != nil {
 		return err
 	}
-	var d rules.Delta
-	if err := rules.ReleaseKey(&ruleRows{tx: t}, f.UniqueKey.String, f.ID, e.at, e.state != 0, &d); err != nil {
+	key := f.UniqueKey.String
+	if err := t.knowKey(key, nil, time.UnixMicro(e.at)); err != nil {
 		return err
 	}
-	return t.decided(&d)
+	if _, err := t.deciding.tx.End(f.ID, key, "", rules.NoRole, stateNames[e.state], e.state != 0); err != nil {
+		return err
+	}
+	return t.writeChanges()
 }
 
 // forgoKey has a job that is about to be evicted hold its unique key no longer than it lives, if its
@@ -163,24 +169,23 @@ func (t *tx) forgoKey(f *facts) error {
 	if !f.UniqueKey.Valid || f.Attempt > 0 {
 		return nil
 	}
-	var d rules.Delta
-	if err := rules.ForgoKey(&ruleRows{tx: t}, f.UniqueKey.String, f.ID, &d); err != nil {
+	if err := t.knowKey(f.UniqueKey.String, nil, time.Time{}); err != nil {
 		return err
 	}
-	return t.decided(&d)
+	if err := t.deciding.tx.Forgo(f.UniqueKey.String, f.ID); err != nil {
+		return err
+	}
+	return t.writeChanges()
 }
 
 // ReleaseUnique implements [storage.Store].
 func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.ID, err error) {
 	found := false
-	err = s.submit(ctx, &request{ends: true, run: func(t *tx) error {
-		k, err := t.key(key)
-		if found = k.Holder.Job != 0; err != nil || !found {
+	err = s.submit(ctx, &request{ends: true, run: func(t *tx) (err error) {
+		if found, holder, err = t.endTime(key); err != nil || !found {
 			return err // not found is an answer, not an error: an error would make the batch run again
 		}
-		k.EndTime()
-		holder = k.Holder.ID()
-		return cmp.Or(t.writeKey(k), t.did(ctx, 0))
+		return t.did(ctx, 0)
 	}})
 	if err == nil && !found {
 		err = storage.ErrNotFound
@@ -189,6 +194,17 @@ func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.I
 		return storage.ID{}, err
 	}
 	return holder, nil
+}
+
+// endTime is [rules.Tx.EndTime], as it is written.
+func (t *tx) endTime(key string) (found bool, holder storage.ID, err error) {
+	if err := t.knowKey(key, nil, time.Time{}); err != nil {
+		return false, holder, err
+	}
+	if found, holder, err = t.deciding.tx.EndTime(key); err == nil {
+		err = t.writeChanges()
+	}
+	return found, holder, err
 }
 
 // replace has a job that waits do what j is to do.
@@ -230,12 +246,7 @@ func (t *tx) forgetWindows(at int64, step int) error {
 		return err
 	}
 	for _, key := range keys[:min(len(keys), step)] {
-		k, err := t.key(key)
-		if err != nil {
-			return err
-		}
-		k.EndTime()
-		if err := t.writeKey(k); err != nil {
+		if _, _, err := t.endTime(key); err != nil {
 			return err
 		}
 	}

@@ -279,11 +279,7 @@ func (t *tx) runNow(now time.Time, id storage.ID, named int, which storage.Waiti
 	if _, err = t.apply(&delta{change: setRunNow, was: &was, row: &r, at: t.seen(now)}); err != nil {
 		return err
 	}
-	key, err := t.findPlace(&r.facts)
-	if err != nil {
-		return err
-	}
-	return t.regroup(key)
+	return t.findPlaces([]facts{r.facts})
 }
 
 // hurry makes a job urgent.

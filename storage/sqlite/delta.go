@@ -13,11 +13,10 @@ const (
 	setGone                   // the job leaves its table, whichever that is
 	// setLease has a job run that is ready, or blocked behind one that is leased with it.
 	setLease
-	setBack    // a leased job waits again, unless it was asked to stop
-	setRunNow  // a scheduled job is ready, due at a time at the latest
-	setBlocked // a ready or scheduled job
-	setWork    // a job that waits does what another one was to do
-	setPlace   // a job that waits, or is dead, is changed
+	setBack   // a leased job waits again, unless it was asked to stop
+	setRunNow // a scheduled job is ready, due at a time at the latest
+	setWork   // a job that waits does what another one was to do
+	setPlace  // a job that waits, or is dead, is changed
 
 	// The next leave a job in its state.
 
@@ -27,8 +26,8 @@ const (
 	setStop   // a job that runs is to stop
 	setKept   // errand_kept has a row of a leased job
 
-	// The next are about many jobs: setLetIn about a list of them, the others about all of a range.
-	setLetIn   // blocked jobs are ready or scheduled, due at a time at the earliest
+	// The next are about many jobs: setMoved about a list of them, the others about all of a range.
+	setMoved   // jobs that wait have another state or role
 	setReady   // those that are due
 	setEarly   // those with keys in the range are due earlier, as the clock was set back
 	setHolders // those that an instance has leased go to another one
@@ -64,13 +63,16 @@ type delta struct {
 	stays     bool           // in its place in its group, see [storage.Finish]
 	role      rules.Role     // that it comes to have in its group; rules.NoRole: as it was
 	tell      audience
-	rest      *rewrite   // of setWork and setPlace
-	end       *departure // of setGone
+	rest      *rewrite     // of setWork and setPlace
+	end       *departure   // of setGone
+	moved     []*rules.Row // of setMoved: the jobs
+	answers
+}
 
-	// The next are answers, but for the jobs of setLetIn.
-
+// answers are what apply answers in a delta.
+type answers struct {
 	cancelling bool    // the job was asked to stop
-	jobs       []facts // of setLetIn; of setReady, those that may be members of groups and are ready now
+	jobs       []facts // of setReady, those that may be members of groups and are ready now
 }
 
 // rewrite is what a delta has for a job whose place may be another, or its args.
@@ -99,13 +101,12 @@ type back struct {
 func (t *tx) apply(d *delta) (found bool, err error) {
 	t.uncounted.changes(d)
 	switch {
-	case d.change >= setLetIn:
+	case d.change >= setMoved:
 		return true, t.applyMany(d)
 	case d.change == setGone:
 		return t.depart(d)
 	}
 	if d.role != rules.NoRole { // also of a job that is missing: damage need not stop the others
-		t.groups.moved++
 		if _, err := t.exec(sqlSetRole, d.role, d.was.ID); err != nil {
 			return false, err
 		}
@@ -236,8 +237,8 @@ func (t *tx) noted(d *delta) {
 // applyMany is apply for many jobs.
 func (t *tx) applyMany(d *delta) error {
 	switch d.change {
-	case setLetIn:
-		return t.letIn(d)
+	case setMoved:
+		return t.moved(d.moved)
 	case setHolders:
 		_, err := t.exec(sqlMoveLeases, d.low, d.high)
 		return err

@@ -82,6 +82,7 @@ func (s *Store) EnqueueTx(ctx context.Context, in any, now time.Time, jobs []sto
 func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.Enqueued, error) {
 	out := make([]storage.Enqueued, len(jobs))
 	created, first := t.seen(now), t.meta.nextJob
+	t.deciding.entered = false
 	for i := range jobs {
 		j := &jobs[i]
 		r := jobRow{
@@ -152,9 +153,10 @@ func (t *tx) enter(now time.Time, r *jobRow, j *storage.NewJob) (c rules.Claim, 
 
 // admit is enter for a job that has its unique key.
 func (t *tx) admit(now time.Time, r *jobRow) (err error) {
-	others := false // of the group, which may have to be let in
+	var member *rules.Row
+	changed := false // others of its group
 	if r.option != nil && r.option.GroupKey != "" {
-		if others, err = t.join(r); err != nil {
+		if member, changed, err = t.join(r); err != nil {
 			return err
 		}
 	}
@@ -166,6 +168,9 @@ func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 	}
 	if r.Lane, err = t.lane(r.Queue, r.Kind); err != nil {
 		return err
+	}
+	if member != nil {
+		member.Was.Lane, member.Is.Lane = r.Lane, r.Lane
 	}
 	if r.Doc != nil {
 		if r.Policy, err = t.policy(r.Doc); err != nil {
@@ -182,8 +187,8 @@ func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 	switch {
 	case to != nil:
 		return t.handTo(to, r)
-	case others:
-		return t.regroup(r.option.GroupKey)
+	case changed:
+		return t.writeChanges()
 	}
 	return nil
 }

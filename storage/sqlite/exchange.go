@@ -36,9 +36,9 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 		r.step = promoteStep
 	}
 	r.run = func(t *tx) (err error) {
-		t.groups.at = micros(now)
+		t.deciding.at = micros(now)
 		out, err = t.exchange(now, &x, max(r.step, 1))
-		if t.groups.at = 0; err != nil {
+		if t.deciding.at = 0; err != nil {
 			return err
 		}
 		return t.evictDead(now)

@@ -24,7 +24,7 @@ var errNotEnded = errors.New("errand: the lease of a job in the transaction is n
 // FinishTx implements [storage.TxEnqueuer]. Groups are settled once, when all leases have ended.
 func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, ends []storage.Finish, keep storage.Retention, committed func(i int)) (results []storage.ItemResult, then map[int][]storage.Enqueued, err error) {
 	err = s.inside(ctx, in, true, false, func(t *tx) error {
-		t.groups.at = t.seen(now)
+		t.deciding.at = t.seen(now)
 		err := t.regroupOnce(func() error {
 			for i := range ends {
 				r, added, err := t.finishInTx(in, now, &ends[i], &keep)
@@ -43,7 +43,7 @@ func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, ends []stor
 			}
 			return nil
 		})
-		if t.groups.at = 0; err != nil {
+		if t.deciding.at = 0; err != nil {
 			return err
 		}
 		for i := range ends {

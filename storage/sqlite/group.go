@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
-	"slices"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -81,73 +80,48 @@ func (t *tx) groupRule(key string) (rules.GroupRule, error) {
 	return rules.GroupRuleOf(all, key), err
 }
 
-// join sets the role of a new job in its group, and its state. It has the highest key.
-// Others may have to be let in once it is there.
-func (t *tx) join(r *jobRow) (others bool, err error) {
+// join sets the role of a new job in its group, and its state. The job is nil if that does not concern
+// the group. changed says that others are to be written once the job is there, see writeChanges.
+func (t *tx) join(r *jobRow) (as *rules.Row, changed bool, err error) {
 	key := r.option.GroupKey
 	rule, err := t.groupRule(key)
 	if err != nil || !rule.Needs(stateNames[r.State]) {
-		return false, err
+		return nil, false, err
 	}
 	if err := t.regroupNow(key); err != nil {
-		return false, err
+		return nil, false, err
 	}
-	g, known := t.groups.known[key]
-	if !known {
-		if g, err = t.places(key, rule); err != nil {
-			return false, err
+	if !t.deciding.entered { // what calls before have known of groups need not be right any more
+		t.deciding.entered = true
+		if err := t.know(rules.Need{Fresh: 1}, time.Time{}); err != nil {
+			return nil, false, err
 		}
 	}
-	var pass bool
-	if r.option.Role, others, pass = g.Join(stateNames[r.State]); r.option.Role == rules.Waits {
-		r.block()
-	}
-	if pass {
-		if _, err := t.exec(sqlPassDead, key); err != nil {
-			return false, err
+	if !t.deciding.tx.Knows(key) {
+		if err := t.readPlaces(key, rule); err != nil {
+			return nil, false, err
 		}
 	}
-	if t.groups.known == nil {
-		t.groups.known = map[string]rules.Group{}
+	as, changed, err = t.deciding.tx.Join(rules.Job{ID: r.ID, Due: r.DueAt, Delay: r.Delay, Group: key, State: stateNames[r.State]})
+	if err == nil {
+		r.option.Role, r.State, r.Delay = as.Is.Role, codeOf(as.Is.State), delayOf(&as.Is)
 	}
-	t.groups.known[key] = g
-	return others, nil
+	return as, changed, err
 }
 
-// places reads what has to be known of a group for a new member.
-func (t *tx) places(key string, rule rules.GroupRule) (g rules.Group, err error) {
+// readPlaces has t.deciding.tx know of a group what concerns a new member.
+func (t *tx) readPlaces(key string, rule rules.GroupRule) error {
 	if rule.Pass {
-		g, err = t.tally(key)
-		g.Rule = rule
-		return g, err
+		return t.readGroups(&rules.Need{Groups: []string{key}, Leave: []int32{0}})
 	}
-	g.Rule = rule
+	g := rules.Group{Name: key, Rule: rule}
 	var busy bool
-	if err = t.row(sqlHasHead, []any{key}, &busy); busy {
+	err := t.row(sqlHasHead, []any{key}, &busy)
+	if busy { // or a dead one blocks, which is the same for a new one
 		g.Taken = rule.Limit
 	}
-	return g, err
-}
-
-// tallies reads what of groups can be had from indexes.
-func (t *tx) tallies(keys []string) (map[string]rules.Group, error) {
-	list, _ := json.Marshal(keys) // of texts, which cannot fail
-	all := make(map[string]rules.Group, len(keys))
-	var i, first int64
-	var g rules.Group
-	err := t.each(sqlTally, []any{string(list)}, []any{&i, &g.Taken, &g.Dead, &first}, func() {
-		if g.Name, g.Waiting = keys[i], nil; first != 0 {
-			g.Waiting = []int64{first}
-		}
-		all[g.Name] = g
-	})
-	return all, err
-}
-
-// tally is tallies for one group.
-func (t *tx) tally(key string) (rules.Group, error) {
-	all, err := t.tallies([]string{key})
-	return all[key], err
+	t.deciding.tx.ReadGroup(g, false, 0, 1)
+	return err
 }
 
 // block has a job that is about to be written wait behind others.
@@ -194,34 +168,32 @@ func (t *tx) quit(f *facts, e *departure) (group string, err error) {
 	return m.GroupKey, err
 }
 
-// findPlaces finds places for members of groups that have become ready.
+// findPlaces finds places for members of groups that have become ready, and blocks those that have none.
 func (t *tx) findPlaces(jobs []facts) error {
-	var keys []string
+	var n rules.Need
+	var due []rules.Job
 	for i := range jobs {
-		key, err := t.findPlace(&jobs[i])
+		f := &jobs[i]
+		m, err := t.membership(f)
 		if err != nil {
 			return err
 		}
-		if key != "" && !slices.Contains(keys, key) {
-			keys = append(keys, key)
+		if m.GroupKey == "" || m.Role != rules.NoRole {
+			continue
 		}
+		n.End("", m.GroupKey)
+		due = append(due, rules.Job{ID: f.ID, Lane: f.Lane, Group: m.GroupKey, State: storage.Ready})
 	}
-	for _, key := range keys {
-		if err := t.regroup(key); err != nil {
-			return err
-		}
+	if len(due) == 0 {
+		return nil
 	}
-	return nil
-}
-
-// findPlace blocks a member that has become ready and has no place. It returns the group in
-// which one has to be looked for then, or "".
-func (t *tx) findPlace(f *facts) (key string, err error) {
-	m, err := t.membership(f)
-	if err != nil || m.GroupKey == "" || m.Role != rules.NoRole {
-		return "", err
+	if err := t.know(n, time.Time{}); err != nil {
+		return err
 	}
-	return m.GroupKey, t.block(rules.Member{Job: f.ID, Lane: f.Lane, State: storage.Ready})
+	if err := t.deciding.tx.Place(due); err != nil {
+		return err
+	}
+	return t.writeChanges()
 }
 
 // regroupOf is regroup for the group of a job that is put back. stays: it keeps its place.

@@ -29,12 +29,9 @@ WHERE id = ? AND token = ? AND state = 3 AND cancelling = 0`
 	// For a job of which the instance does not know that, see leased. It takes twice the time.
 	sqlRescheduleUnknown = sqlReschedule + `
 RETURNING lane, attempt, options, args IS NULL, COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
-	sqlRunNow = `UPDATE main.errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
-	// The second parameter is the time of a call, before all others if that is of no matter.
-	sqlLetIn = `UPDATE main.errand_job SET state = CASE WHEN delay < 0 OR due_at <= ?2 THEN 2 ELSE 1 END,
-delay = CASE WHEN delay < 0 OR due_at <= ?2 THEN 0 ELSE delay END, due_at = CASE WHEN due_at <= ?2 THEN ?2 ELSE due_at END WHERE id IN (SELECT value FROM json_each(?1))
-RETURNING lane, state, due_at`
-	sqlBlock   = `UPDATE main.errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
+	sqlRunNow  = `UPDATE main.errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
+	sqlMove    = `UPDATE main.errand_job SET state = ?2, delay = ?3 WHERE id IN (SELECT value FROM json_each(?1))`
+	sqlMoveTo  = `UPDATE main.errand_job SET state = ?2, delay = ?3, due_at = ?4 WHERE id IN (SELECT value FROM json_each(?1))`
 	sqlReplace = `UPDATE main.errand_job SET priority = ?2, headers = ?3, args = ?4, state = ?5, due_at = ?6, delay = COALESCE(?7, delay),
 retry = ?8, crashes = ?9, snoozes = ?10 WHERE id = ?1`
 	sqlChangeJob = `UPDATE main.errand_job SET lane = ?2, priority = ?3, policy = ?4, state = ?5, due_at = COALESCE(?6, due_at),
@@ -141,8 +138,6 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		n, err = t.putBack(d)
 	case setRunNow:
 		n, err = t.execCount(sqlRunNow, was.ID, d.at)
-	case setBlocked:
-		n, err = t.execCount(sqlBlock, was.ID)
 	case setWork, setPlace:
 		return true, t.rewrite(d)
 	case setUntil:
@@ -212,26 +207,27 @@ func (t *tx) remove(f *facts, e *departure) (found bool, err error) {
 	return n > 0 && err == nil, err
 }
 
-// letIn is apply for setLetIn: it has blocked jobs be ready, or scheduled if they are due later.
-// Those that were due before a time are due at that.
-func (t *tx) letIn(d *delta) error {
-	all := make([]int64, len(d.jobs))
-	for i := range d.jobs {
-		all[i] = d.jobs[i].ID
+// moveAll is write for setMoved: the same becomes of all jobs.
+func (t *tx) moveAll(rows []*rules.Row, m *move) error {
+	all := make([]int64, len(rows))
+	for i, r := range rows {
+		all[i] = r.Is.ID
 	}
 	keys := jsonKeys(all)
-	if d.role != rules.NoRole { // also of jobs that are missing: damage need not stop the others
-		t.groups.moved += len(all)
-		if _, err := t.exec(sqlSetRoles, keys, d.role); err != nil {
+	if m.has { // also of jobs that are missing: damage need not stop the others
+		if _, err := t.exec(sqlSetRoles, keys, m.role); err != nil {
 			return err
 		}
 	}
-	one := delta{change: setLetIn, row: &jobRow{}}
-	r := one.row
-	return t.each(sqlLetIn, []any{keys, d.at}, []any{&r.Lane, &r.State, &r.DueAt}, func() {
-		t.move(r.Lane, blocked, r.Lane, r.State)
-		t.tell(&one)
-	})
+	var err error
+	switch {
+	case m.state == 0:
+	case m.put:
+		_, err = t.exec(sqlMoveTo, keys, m.state, m.delay, m.due)
+	default:
+		_, err = t.exec(sqlMove, keys, m.state, m.delay)
+	}
+	return err
 }
 
 // rewrite is write for a job whose place may be another, or its args.

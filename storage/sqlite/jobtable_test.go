@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,4 +221,44 @@ func changes(spec *ast.ValueSpec, change *regexp.Regexp) (found bool) {
 		return true
 	})
 	return found
+}
+
+// What becomes of jobs is decided before it is written. A statement that changes the table of live jobs
+// sets columns to parameters, but for these.
+func TestJobs_SetParameters(t *testing.T) {
+	reckons := []string{
+		"sqlLease", "sqlLeaseBlocked", "sqlLeaseRun", "sqlExtendAny", "sqlReschedule", "sqlRunNow", "sqlReplace", "sqlChangeJob", "sqlEditJob",
+		"sqlHandBack", "sqlMarkKept", "sqlShift",
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "jobtable.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?s)^.UPDATE (?:OR \w+ )?main\.errand_job (?:NOT INDEXED )?SET (.*?)\s(?:WHERE|FROM)\b`)
+	plain := regexp.MustCompile(`^\w+ = (\?\d*|\d+)(,\s\w+ = (\?\d*|\d+))*$`)
+	var found []string
+	n := 0
+	ast.Inspect(file, func(node ast.Node) bool {
+		spec, ok := node.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		ast.Inspect(spec, func(node ast.Node) bool {
+			lit, ok := node.(*ast.BasicLit)
+			if !ok {
+				return true
+			}
+			if set := list.FindStringSubmatch(lit.Value); set != nil {
+				if n++; !plain.MatchString(set[1]) {
+					found = append(found, spec.Names[0].Name)
+				}
+			}
+			return true
+		})
+		return false
+	})
+	slices.Sort(reckons)
+	if slices.Sort(found); !slices.Equal(found, reckons) || n < 18 {
+		t.Errorf("of %d statements these reckon: %v, want %v", n, found, reckons)
+	}
 }

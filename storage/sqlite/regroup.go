@@ -1,45 +1,90 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
-	"math"
 	"slices"
+	"time"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/internal/rules"
 )
 
 const (
-	// Of each group how many members have a place, whether a dead one blocks, and the first that is
-	// blocked.
-	sqlTally = `SELECT k.key, (SELECT COUNT(*) FROM main.errand_option WHERE group_key = k.value AND role >= 2 AND role < 3),
-EXISTS (SELECT 1 FROM main.errand_option WHERE group_key = k.value AND role = 3),
-COALESCE((SELECT job FROM main.errand_option WHERE group_key = k.value AND role = 1 ORDER BY job LIMIT 1), 0) FROM json_each(?1) k`
 	// Of those that block only the one with the lowest key can be the next.
-	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0) FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job
+	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0), COALESCE(due_at, 0), COALESCE(delay, 0) FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job
 WHERE group_key = ?1 AND role >= 2 AND role < 3
-UNION ALL SELECT job, 3, 6, 0 FROM main.errand_option
+UNION ALL SELECT job, 3, 6, 0, 0, 0 FROM main.errand_option
 WHERE job = (SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 3 ORDER BY job LIMIT 1)`
-	sqlFirstBlocked = `SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT ?2 + 0`
-	sqlPassDead     = `UPDATE main.errand_option SET role = 0 WHERE group_key = ?1 AND role = 3`
-	sqlSetRole      = `UPDATE main.errand_option SET role = ? WHERE job = ?`
-	sqlSetRoles     = `UPDATE main.errand_option SET role = ?2 WHERE job IN (SELECT value FROM json_each(?1))`
+	sqlFirstBlocked = `SELECT o.job, 1, 7, lane, due_at, delay FROM main.errand_option o CROSS JOIN main.errand_job j ON j.id = o.job
+WHERE group_key = ?1 AND role = 1 ORDER BY o.job LIMIT ?2 + 0`
+	sqlPassDead = `UPDATE main.errand_option SET role = 0 WHERE group_key = ?1 AND role = 3`
+	sqlSetRole  = `UPDATE main.errand_option SET role = ? WHERE job = ?`
+	sqlSetRoles = `UPDATE main.errand_option SET role = ?2 WHERE job IN (SELECT value FROM json_each(?1))`
 
 	sqlNextGroup = `SELECT group_key FROM main.errand_option WHERE role = 1 AND group_key > ?1 AND group_key <= ?2 ORDER BY group_key LIMIT 1`
 	// The limit is rules.RegroupWalk.
 	sqlHeadKeys = `SELECT group_key FROM main.errand_option WHERE role >= 2 AND group_key > ?1 AND group_key < ?2 ORDER BY group_key LIMIT 5000`
 )
 
-// regrouping is what a transaction knows of groups whose members it moves.
-type regrouping struct {
-	moved   int                    // members that were let in or blocked
-	known   map[string]rules.Group // for members that join
-	later   bool                   // regroup only notes the groups
-	touched []string               // those that it has noted
-	at      int64                  // of the exchange under way, else 0
+// Of each group, or of one, how many members have a place, whether a dead one blocks, and the first that
+// is blocked: its numbers as a text, since most groups have none. What is in errand_option alone, by
+// damage, is passed over.
+var (
+	sqlTally    = tallyOf("k.key", "k.value") + ` FROM json_each(?1) k`
+	sqlTallyOne = tallyOf("0", "?1")
+)
+
+func tallyOf(i, group string) string {
+	return `SELECT ` + i + `, (SELECT COUNT(*) FROM main.errand_option WHERE group_key = ` + group + ` AND role >= 2 AND role < 3),
+EXISTS (SELECT 1 FROM main.errand_option WHERE group_key = ` + group + ` AND role = 3),
+(SELECT o.job || ' ' || lane || ' ' || due_at || ' ' || delay FROM main.errand_option o CROSS JOIN main.errand_job j ON j.id = o.job
+WHERE group_key = ` + group + ` AND role = 1 ORDER BY o.job LIMIT 1)`
+}
+
+// deciding is what a transaction knows for the decision under way, and of groups whose members it
+// moves.
+type deciding struct {
+	tx      *ruleTx  // see know
+	entered bool     // an Enqueue has read groups that its jobs enter
+	later   bool     // regroup only notes the groups
+	touched []string // those that it has noted
+	at      int64    // of the exchange under way, else 0
+}
+
+// ruleTx is a [rules.Tx], and memory for what is read for it: few transactions need it, and those of the
+// writer share it.
+type ruleTx struct {
+	rules.Tx
+	keys   [1]rules.NeedKey
+	key    keyReading
+	waiter jobRow // the job that a Conflict may change
+	group  groupReading
+}
+
+// keyReading is a row of sqlKey.
+type keyReading struct {
+	is   rules.Keeper
+	job  rules.Job
+	slot int64   // and where the job is
+	has  [2]bool // who has the key, and who waits for it
+}
+
+// groupReading is a row of sqlTally.
+type groupReading struct {
+	i     int64
+	is    rules.Group
+	first rules.Job
+	rest  []groupRest
+}
+
+// groupRest is what is to be read of a group beside its tally.
+type groupRest struct {
+	name    string
+	members bool
+	most    int64 // of those that wait, 0: none is to be read
 }
 
 // regroup lets in and blocks members of a group until all are as they should be. Key may
@@ -48,21 +93,20 @@ func (t *tx) regroup(key string) error {
 	if key == "" {
 		return nil
 	}
-	delete(t.groups.known, key)
-	if t.groups.later {
-		t.groups.touched = append(t.groups.touched, key)
+	if t.deciding.later {
+		t.deciding.touched = append(t.deciding.touched, key)
 		return nil
 	}
-	return t.settleGroup(key, false)
+	return t.settleGroups([]string{key}, false)
 }
 
 // regroupOnce calls f, and regroups after it each of the groups once that f would have regrouped.
 func (t *tx) regroupOnce(f func() error) error {
-	t.groups.later = true
+	t.deciding.later = true
 	err := f()
-	t.groups.later = false
-	keys := t.groups.touched
-	t.groups.touched = nil
+	t.deciding.later = false
+	keys := t.deciding.touched
+	t.deciding.touched = nil
 	slices.Sort(keys)
 	if keys = slices.Compact(keys); err == nil && len(keys) > 0 {
 		err = t.settleGroups(keys, false)
@@ -72,100 +116,175 @@ func (t *tx) regroupOnce(f func() error) error {
 
 // regroupNow regroups a group that was noted for later, once what its members have become is written.
 func (t *tx) regroupNow(key string) error {
-	if !slices.Contains(t.groups.touched, key) {
+	if !slices.Contains(t.deciding.touched, key) {
 		return nil
 	}
-	t.groups.touched = slices.DeleteFunc(t.groups.touched, func(k string) bool { return k == key })
+	t.deciding.touched = slices.DeleteFunc(t.deciding.touched, func(k string) bool { return k == key })
 	if err := t.writeRuns(); err != nil {
 		return err
 	}
-	return t.settleGroup(key, false)
+	return t.settleGroups([]string{key}, false)
 }
 
-// settleGroup is regroup at once. anew is that of [rules.Group.Settle].
-func (t *tx) settleGroup(key string, anew bool) error {
-	return t.settleGroups([]string{key}, anew)
-}
-
-// settleGroups has the members of groups be in the states that they should.
+// settleGroups has the members of groups, which are in order, be in the states that they should. anew
+// is that of [rules.Group.Settle].
 func (t *tx) settleGroups(keys []string, anew bool) error {
-	var d rules.Delta
-	if err := rules.SettleGroups(&ruleRows{tx: t}, keys, anew, t.groups.at, &d); err != nil {
+	n := rules.Need{Groups: keys, Leave: slices.Repeat([]int32{1}, len(keys)), Anew: anew}
+	if err := t.know(n, time.Time{}); err != nil {
 		return err
 	}
-	return t.decided(&d)
+	for _, key := range keys {
+		if err := t.deciding.tx.Settle(key); err != nil {
+			return err
+		}
+	}
+	return t.writeChanges()
 }
 
-// decided does what a rule has decided.
-func (t *tx) decided(d *rules.Delta) error {
-	for _, key := range d.Pass {
+// know has t.deciding.tx know what a Need names, and nothing else, and decide as of now. With one writer
+// nothing is to be locked.
+func (t *tx) know(n rules.Need, now time.Time) error {
+	tx := t.ruleTx()
+	n.Sort()
+	tx.Reset(n)
+	tx.Begin(now, t.deciding.at)
+	for i := range n.Keys {
+		if err := t.readKey(&n.Keys[i]); err != nil {
+			return err
+		}
+	}
+	if len(n.Groups) == 0 {
+		return nil
+	}
+	return t.readGroups(&n)
+}
+
+// ruleTx returns t.deciding.tx, which is there from the first use on.
+func (t *tx) ruleTx() *ruleTx {
+	switch {
+	case t.deciding.tx != nil:
+	case t.stmts != nil:
+		t.deciding.tx = &t.stmts.rules
+	default:
+		t.deciding.tx = &ruleTx{}
+	}
+	return t.deciding.tx
+}
+
+// knowKey is know for a unique key.
+func (t *tx) knowKey(name string, c *storage.Conflict, now time.Time) error {
+	tx := t.ruleTx()
+	tx.keys[0] = rules.NeedKey{Name: name, Conflict: c}
+	return t.know(rules.Need{Keys: tx.keys[:]}, now)
+}
+
+// readGroups is the part of know for groups.
+func (t *tx) readGroups(n *rules.Need) error {
+	settings, err := t.settings()
+	if err != nil {
+		return err
+	}
+	r := &t.deciding.tx.group
+	*r = groupReading{rest: r.rest[:0]}
+	g, first := &r.is, &r.first
+	first.Role, first.State = rules.Waits, storage.Blocked
+	text, of := sqlTallyOne, n.Groups[0]
+	if len(n.Groups) > 1 {
+		list, _ := json.Marshal(n.Groups) // of texts, which cannot fail
+		text, of = sqlTally, string(list)
+	}
+	err = t.each(text, []any{of}, []any{&r.i, &g.Taken, &g.Dead, (*waitingJob)(first)}, func() {
+		g.Name = n.Groups[r.i]
+		g.Rule, first.Group = rules.GroupRuleOf(settings, g.Name), g.Name
+		members, most := g.Reads(n.Anew)
+		members = members && n.Leave[r.i] > 0
+		if first.ID == 0 {
+			t.deciding.tx.ReadGroup(*g, members, 0, most)
+			most = 0
+		} else {
+			t.deciding.tx.ReadGroup(*g, members, 1, most)
+		}
+		if most == 1 {
+			t.deciding.tx.ReadMember(*first)
+			most = 0
+		}
+		if members || most > 0 {
+			r.rest = append(r.rest, groupRest{g.Name, members, most})
+		}
+	})
+	for _, g := range r.rest {
+		if g.members && err == nil {
+			err = t.readMembers(g.name, sqlGroupHeads, g.name)
+		}
+		if g.most > 0 && err == nil {
+			err = t.readMembers(g.name, sqlFirstBlocked, g.name, g.most)
+		}
+	}
+	return err
+}
+
+// readMembers reads members of a group that a query returns.
+func (t *tx) readMembers(group, text string, args ...any) error {
+	j := rules.Job{Group: group}
+	var state stateCode
+	return t.each(text, args, []any{&j.ID, &j.Role, &state, &j.Lane, &j.Due, &j.Delay}, func() {
+		j.State = stateNames[state]
+		setDelay(&j)
+		t.deciding.tx.ReadMember(j)
+	})
+}
+
+// writeChanges writes what was decided since know.
+func (t *tx) writeChanges() error {
+	c := t.deciding.tx.Changes()
+	for _, key := range c.Pass {
 		if _, err := t.exec(sqlPassDead, key); err != nil {
 			return err
 		}
 	}
-	for _, job := range d.Leave {
-		if _, err := t.exec(sqlSetRole, rules.NoRole, job); err != nil {
-			return err
-		}
-	}
-	for _, m := range d.Block {
-		if err := t.block(m); err != nil {
-			return err
-		}
-	}
-	for _, k := range d.Keys {
+	for _, k := range c.Keys {
 		if err := t.writeKey(k); err != nil {
 			return err
 		}
 	}
-	for all := d.LetIn; len(all) > 0; {
-		n := slices.IndexFunc(all, func(l rules.LetIn) bool { return l.At != all[0].At || l.As != all[0].As })
+	for rows := c.Jobs; len(rows) > 0; {
+		to := moveOf(rows[0])
+		n := slices.IndexFunc(rows, func(r *rules.Row) bool { return moveOf(r) != to })
 		if n < 0 {
-			n = len(all)
+			n = len(rows)
 		}
-		in := &delta{change: setLetIn, at: cmp.Or(all[0].At, math.MinInt64), role: all[0].As}
-		for _, l := range all[:n] {
-			in.jobs = append(in.jobs, facts{ID: l.Job})
-		}
-		if _, err := t.apply(in); err != nil {
+		if _, err := t.apply(&delta{change: setMoved, moved: rows[:n]}); err != nil {
 			return err
 		}
-		all = all[n:]
+		rows = rows[n:]
 	}
+	t.deciding.tx.Wrote()
 	return nil
 }
 
-// Group implements [rules.Rows].
-func (t *ruleRows) Group(key string, anew bool) (g rules.Group, err error) {
-	g, loaded := t.groups[key]
-	if !loaded {
-		return g, rules.ErrNotLoaded
+// moved is apply for setMoved.
+func (t *tx) moved(rows []*rules.Row) error {
+	m := moveOf(rows[0])
+	if err := t.moveAll(rows, &m); err != nil || m.state == 0 {
+		return err
 	}
-	g.Rule, err = t.groupRule(key)
-	members, waiting := g.Reads(anew)
-	if err == nil && waiting > 1 && len(g.Waiting) > 0 {
-		var job int64
-		g.Waiting = g.Waiting[:0]
-		err = t.each(sqlFirstBlocked, []any{key, waiting}, []any{&job}, func() { g.Waiting = append(g.Waiting, job) })
+	one := delta{change: setMoved, row: &jobRow{}}
+	one.row.State = m.state
+	for _, r := range rows {
+		if r.Is.Lane == 0 { // it is missing
+			continue
+		}
+		was := codeOf(r.Was.State)
+		t.move(r.Is.Lane, was, r.Is.Lane, m.state)
+		if was == ready && m.state != ready {
+			if err := t.calm(r.Is.ID); err != nil {
+				return err
+			}
+		}
+		one.row.DueAt = r.Is.Due
+		t.tell(&one)
 	}
-	if err == nil && members {
-		var m rules.Member
-		var state stateCode
-		err = t.each(sqlGroupHeads, []any{key}, []any{&m.Job, &m.Role, &state, &m.Lane}, func() {
-			m.State = stateNames[state]
-			g.Members = append(g.Members, m)
-		})
-	}
-	return g, err
-}
-
-// block blocks a member that is scheduled or ready.
-func (t *tx) block(m rules.Member) error {
-	was := facts{ID: m.Job, Lane: m.Lane, State: codeOf(m.State)}
-	r := jobRow{facts: was}
-	r.State = blocked
-	_, err := t.apply(&delta{change: setBlocked, was: &was, row: &r, role: rules.Waits})
-	return err
+	return nil
 }
 
 // settingRegroup has the mark of a queue whose groups are to be regrouped, see [rules.Regrouped].
@@ -225,7 +344,7 @@ func (t *tx) mark(lane storage.Lane, value int64) error {
 // regroupGroups regroups up to step groups of a queue that need it, from one on. It returns the
 // last one that it has looked at, "" if there are no others.
 func (t *tx) regroupGroups(queue, after string, step int) (next string, err error) {
-	key, end, most := queue+" "+after, queue+"!", t.groups.moved+rules.RegroupMost
+	key, end, moved := queue+" "+after, queue+"!", 0
 	crowded, through, err := t.crowded(key, end)
 	if err != nil {
 		return "", err
@@ -246,10 +365,10 @@ func (t *tx) regroupGroups(queue, after string, step int) (next string, err erro
 			key = through
 			break
 		}
-		if err := t.settleGroup(key, true); err != nil {
+		if err := t.settleGroups([]string{key}, true); err != nil {
 			return "", err
 		}
-		if t.groups.moved >= most {
+		if moved += t.deciding.tx.Moved(); moved >= rules.RegroupMost {
 			break
 		}
 	}

@@ -66,8 +66,8 @@ func TestRegroup_OncePerCall(t *testing.T) {
 		_, err := t.enqueue(now, members(2*n, func(int) string { return "g" }), nil)
 		return err
 	})
-	if got[sqlTally] != 1 || got[sqlGroupHeads] != 0 || got[sqlFirstBlocked] != 0 {
-		t.Errorf("%d members came: %d counts, %d lists of heads, %d looks for the first", 2*n, got[sqlTally], got[sqlGroupHeads], got[sqlFirstBlocked])
+	if got[sqlTallyOne] != 1 || got[sqlGroupHeads] != 0 || got[sqlFirstBlocked] != 0 {
+		t.Errorf("%d members came: %d counts, %d lists of heads, %d looks for the first", 2*n, got[sqlTallyOne], got[sqlGroupHeads], got[sqlFirstBlocked])
 	}
 	x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 2 * n}}}
 	res, err := s.Exchange(t.Context(), now, x)
@@ -82,8 +82,8 @@ func TestRegroup_OncePerCall(t *testing.T) {
 		_, err := t.exchange(now, &x, promoteStep)
 		return err
 	})
-	if got[sqlTally] != 1 || got[sqlGroupHeads] != 0 || got[sqlLetIn] != 1 {
-		t.Errorf("%d members ended: %d counts, %d lists of heads, %d times others were let in", n, got[sqlTally], got[sqlGroupHeads], got[sqlLetIn])
+	if got[sqlTallyOne] != 1 || got[sqlGroupHeads] != 0 || got[sqlMove] != 1 {
+		t.Errorf("%d members ended: %d counts, %d lists of heads, %d times others were let in", n, got[sqlTallyOne], got[sqlGroupHeads], got[sqlMove])
 	}
 }
 
@@ -109,7 +109,7 @@ func TestRegroup_OnceForAllGroups(t *testing.T) {
 			_, err := t.exchange(now, &end, promoteStep)
 			return err
 		})
-		if got[sqlTally] != 1 || got[sqlLetIn] > 1 || got[sqlSetRoles] > 1 || got[sqlMembership]+got[sqlEndOption] != 0 {
+		if got[sqlTally] != 1 || got[sqlMove] > 1 || got[sqlSetRoles] > 1 || got[sqlMembership]+got[sqlEndOption] != 0 {
 			t.Errorf("a member of each of %d groups ended: %v", groups, got)
 		}
 	}

@@ -202,6 +202,72 @@ func (r *jobRow) setRest(text string) error {
 	return nil
 }
 
+// waitingJob is a job as sqlTally and sqlKey return it, the latter with its state: numbers in a text, or
+// NULL, as there is mostly none.
+type waitingJob rules.Job
+
+// Scan implements [sql.Scanner].
+func (w *waitingJob) Scan(v any) error {
+	text, _ := v.(string)
+	state := int64(0)
+	for _, to := range [...]*int64{&w.ID, &w.Lane, &w.Due, &w.Delay, &state} {
+		word, rest, _ := strings.Cut(text, " ")
+		if *to, text = 0, rest; word == "" {
+			continue
+		}
+		var err error
+		if *to, err = strconv.ParseInt(word, 10, 64); err != nil {
+			return fmt.Errorf("%w: numbers of a job that waits: %w", storage.ErrCorrupt, err)
+		}
+	}
+	if state > 0 && state < int64(len(stateNames)) {
+		w.State = stateNames[state]
+	}
+	setDelay((*rules.Job)(w))
+	return nil
+}
+
+// setDelay sets what the column says of the delay of a job, see dueBlocked.
+func setDelay(j *rules.Job) {
+	if j.WasDue = j.Delay == dueBlocked; j.WasDue {
+		j.Delay = 0
+	}
+}
+
+// delayOf is the reverse of setDelay.
+func delayOf(j *rules.Job) int64 {
+	if j.WasDue {
+		return dueBlocked
+	}
+	return j.Delay
+}
+
+// move is what becomes of jobs that wait.
+type move struct {
+	state stateCode // 0: the state, the due time and the delay stay
+	delay int64
+	put   bool // they are due at another time
+	due   int64
+	has   bool // they have another role
+	role  rules.Role
+}
+
+// moveOf returns what becomes of a job.
+func moveOf(r *rules.Row) (m move) {
+	is := &r.Is
+	if m.has = is.Role != r.Was.Role; m.has {
+		m.role = is.Role
+	}
+	if m.put = is.Due != r.Was.Due; m.put {
+		m.due = is.Due
+	}
+	if !m.put && is.State == r.Was.State && is.Delay == r.Was.Delay && is.WasDue == r.Was.WasDue {
+		return m
+	}
+	m.state, m.delay = codeOf(is.State), delayOf(is)
+	return m
+}
+
 const (
 	sqlFindPolicy = `SELECT policy FROM main.errand_policy WHERE doc = ?1`
 	sqlAddPolicy  = `INSERT INTO main.errand_policy (doc) VALUES (?1)`

@@ -199,7 +199,6 @@ func (t *tx) configure(ctx context.Context, lane storage.Lane, set storage.Setti
 			changes[settingRegroup] = rules.RegroupDue
 		}
 	}
-	t.groups.known = nil
 	t.setAs(all, lane, changes)
 	t.notifyAll(storage.Event{})
 	return nil

@@ -37,15 +37,21 @@ type statements struct {
 	changed   bool // in the transaction under way, see changes
 	hooked    bool // see hook
 
-	args   []driver.NamedValue // reused, as the next two
+	leased []facts // of the jobs that the transaction has leased
+	runs   runs
+	buffers
+	inserts
+}
+
+// buffers are memory that transactions share.
+type buffers struct {
+	args   []driver.NamedValue
 	values []driver.Value
 	heads  [headColumns]driver.Value
-	left   []int   // see toLease
-	leased []facts // of the jobs that the transaction has leased
+	left   []int // see toLease
 	back   back
 	merged []jobRow
-	runs   runs
-	inserts
+	rules  ruleTx
 }
 
 func newStatements(conn *sql.Conn) *statements {

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/internal/rules"
@@ -147,7 +148,7 @@ func (g *granting) bring(x *storage.Exchange, head *jobRow, left *int, k *tokens
 	if err != nil || rule.Limit > 1 {
 		return err
 	}
-	if all, err := g.tally(key); err != nil || !all.Alone(head.ID) {
+	if err := g.know(rules.Need{Groups: []string{key}, Leave: []int32{0}}, time.Time{}); err != nil || !g.deciding.tx.Alone(key, head.ID) {
 		return err
 	}
 	last := head.ID

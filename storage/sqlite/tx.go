@@ -102,7 +102,7 @@ type tx struct {
 	fresh      fresh                  // of the call under way
 	handoffs   []*handoff             // what is handed to workers after the commit
 	obeyed                            // settings and caps
-	groups     regrouping
+	deciding   deciding
 	news       *snapshot      // what it changes of what the cache has; nil: nothing, or lanes alone
 	event      *storage.Event // for the workers, after the commit
 	others     bool           // event is for the workers of other processes too

@@ -13,6 +13,7 @@ type Job struct {
 	Lane    int64 // number in the store
 	Created int64
 	Due     int64
+	Delay   int64 // how much of the time until Due was counted from the call that set it; 0 in a store that does not keep it
 	Salt    uint32
 	Group   string // as the store has it, see GroupName
 	Role    Role
@@ -33,7 +34,12 @@ type Job struct {
 }
 
 // block has a ready or scheduled job wait behind others.
-func (j *Job) block() { j.State, j.WasDue = storage.Blocked, j.State == storage.Ready }
+func (j *Job) block() {
+	if j.State == storage.Ready {
+		j.Delay = 0
+	}
+	j.State, j.WasDue = storage.Blocked, j.State == storage.Ready
+}
 
 // letIn makes a blocked job ready if it was due when it came to wait, or is due by at, and else
 // scheduled. A job that is not blocked, by damage, stays as it is.
@@ -48,6 +54,9 @@ func (j *Job) letIn(at int64, as Role) {
 	default:
 		j.State = storage.Scheduled
 	}
+	if j.State == storage.Ready {
+		j.Delay = 0
+	}
 	j.Role, j.WasDue = cmp.Or(as, j.Role), false
 }
 
@@ -59,6 +68,7 @@ func (j *Job) member() Member { return Member{Job: j.ID, Lane: j.Lane, Role: j.R
 type Standing struct {
 	Lane   int64
 	Due    int64
+	Delay  int64
 	Role   Role
 	State  storage.State
 	WasDue bool
@@ -67,7 +77,7 @@ type Standing struct {
 }
 
 func (j *Job) standing() Standing {
-	return Standing{j.Lane, j.Due, j.Role, j.State, j.WasDue, j.Cancelling}
+	return Standing{j.Lane, j.Due, j.Delay, j.Role, j.State, j.WasDue, j.Cancelling}
 }
 
 // Row is a live job in a Tx: as it was read, and as the decisions have left it.
@@ -119,8 +129,23 @@ func (c *Changes) None() bool {
 	return len(c.Jobs)+len(c.Pass) == 0 && !slices.ContainsFunc(c.Keys, func(k *Key) bool { return k.Were != [2]Keeper{k.Holder, k.Behind} })
 }
 
-// Changes returns what the decisions have changed.
-func (t *Tx) Changes() (c Changes) {
+// Wrote takes note that the Changes are written. So what is decided next may rest on what is known.
+func (t *Tx) Wrote() {
+	for _, r := range t.rows.all {
+		r.Was, r.New, r.Does = r.Is.standing(), nil, nil
+	}
+	for _, k := range t.keys.all {
+		k.Were = [2]Keeper{k.Holder, k.Behind}
+	}
+	for _, g := range t.groups.all {
+		g.pass = false
+	}
+}
+
+// Changes returns what the decisions have changed. It is valid until the next Changes or Reset.
+func (t *Tx) Changes() Changes {
+	c := &t.changes
+	*c = Changes{Jobs: c.Jobs[:0], Numbers: c.Numbers[:0], Keys: c.Keys[:0], Pass: c.Pass[:0], Empty: c.Empty[:0]}
 	c.At = t.now.UnixMicro()
 	for _, r := range t.rows.all {
 		if r.ended && !r.live || r.Does == nil && !r.Moved() {
@@ -140,7 +165,7 @@ func (t *Tx) Changes() (c Changes) {
 			c.Empty = append(c.Empty, g.Name)
 		}
 	}
-	return c
+	return *c
 }
 
 // Number is how many more jobs of a lane are in a state.

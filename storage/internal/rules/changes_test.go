@@ -18,7 +18,9 @@ func TestJob_letIn(t *testing.T) {
 		{Job{Due: -5}, 0, NoRole, Job{State: storage.Scheduled, Due: -5}},
 		{Job{Due: 5, WasDue: true, Role: Waits}, 0, NoRole, Job{State: storage.Ready, Due: 5, Role: Waits}},
 		{Job{Due: 5, Role: Waits}, 4, Placed, Job{State: storage.Scheduled, Due: 5, Role: Placed}},
+		{Job{Due: 5, Delay: 3, Role: Waits}, 4, Placed, Job{State: storage.Scheduled, Due: 5, Delay: 3, Role: Placed}},
 		{Job{Due: 5, Role: Waits}, 5, Placed, Job{State: storage.Ready, Due: 5, Role: Placed}},
+		{Job{Due: 5, Delay: 3, Role: Waits}, 5, Placed, Job{State: storage.Ready, Due: 5, Role: Placed}},
 		{Job{Due: 5, Role: Waits, WasDue: true}, 6, Placed, Job{State: storage.Ready, Due: 6, Role: Placed}},
 	} {
 		is := c.was
@@ -34,6 +36,18 @@ func TestJob_letIn(t *testing.T) {
 	}
 }
 
+func TestJob_block(t *testing.T) {
+	for _, c := range []struct{ was, want Job }{
+		{Job{State: storage.Scheduled, Due: 5, Delay: 3}, Job{State: storage.Blocked, Due: 5, Delay: 3}},
+		{Job{State: storage.Ready, Due: 5, Delay: 3}, Job{State: storage.Blocked, Due: 5, WasDue: true}},
+	} {
+		is := c.was
+		if is.block(); !reflect.DeepEqual(is, c.want) {
+			t.Errorf("%+v: %+v, want %+v", c.was, is, c.want)
+		}
+	}
+}
+
 func TestRow_Moved(t *testing.T) {
 	was := Job{State: storage.Blocked, Due: 5, Role: Waits}
 	for _, c := range []struct {
@@ -44,6 +58,7 @@ func TestRow_Moved(t *testing.T) {
 		{Job{State: storage.Blocked, Due: 5, Role: Waits, Priority: 1}, false},
 		{Job{State: storage.Ready, Due: 5, Role: Waits}, true},
 		{Job{State: storage.Blocked, Due: 6, Role: Waits}, true},
+		{Job{State: storage.Blocked, Due: 5, Delay: 1, Role: Waits}, true},
 		{Job{State: storage.Blocked, Due: 5, Role: Placed}, true},
 		{Job{State: storage.Blocked, Due: 5, Role: Waits, WasDue: true}, true},
 	} {

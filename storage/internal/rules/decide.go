@@ -18,7 +18,7 @@ func (t *Tx) Enter(index int, j *storage.NewJob, lane int64, salt uint32) (stora
 	}
 	r := Row{New: j, Does: j, work: true}
 	r.Is = Job{ID: t.fresh[0], Lane: lane, Created: t.now.UnixMicro(), Salt: salt, Group: GroupName(j.Queue, j.Group), Priority: j.Priority}
-	r.Is.State, r.Is.Due, _ = DueTime(t.now, j)
+	r.Is.State, r.Is.Due, r.Is.Delay = DueTime(t.now, j)
 	t.fresh = t.fresh[1:]
 	if j.Unique != "" {
 		c, err := t.claim(&r, j)
@@ -35,18 +35,29 @@ func (t *Tx) Enter(index int, j *storage.NewJob, lane int64, salt uint32) (stora
 	if r.Is.Group == "" {
 		return answer, nil
 	}
-	return answer, t.join(is)
+	_, err := t.join(is)
+	return answer, err
+}
+
+// Join decides about a new job with a group, and returns it as it comes to be. It is for a caller that
+// does the rest of Enter by itself, and has written the job before it writes the Changes. changed says
+// that there are some. The caller may set the lane until then.
+func (t *Tx) Join(j Job) (r *Row, changed bool, err error) {
+	r = t.row(j)
+	changed, err = t.join(r)
+	r.Was = r.Is.standing()
+	return r, changed, err
 }
 
 // claim has a new job have its unique key, or says whose it is. It has a job that waits do what
 // the new one is to do.
 func (t *Tx) claim(r *Row, j *storage.NewJob) (Claim, error) {
-	c, err := ClaimKey(t, t.now, j, Keeper{Job: r.Is.ID, Created: r.Is.Created, Salt: r.Is.Salt}, r.Is.Due, t.begin())
+	c, err := t.Claim(j, Keeper{Job: r.Is.ID, Created: r.Is.Created, Salt: r.Is.Salt}, r.Is.Due)
 	if err != nil {
 		return c, err
 	}
 	if c.Due != 0 {
-		r.Is.State, r.Is.Due = storage.Scheduled, c.Due
+		r.Is.State, r.Is.Due, r.Is.Delay = storage.Scheduled, c.Due, c.Due-r.Is.Created
 	}
 	switch c.Verdict {
 	case Follow:
@@ -56,6 +67,15 @@ func (t *Tx) claim(r *Row, j *storage.NewJob) (Claim, error) {
 	}
 	return c, nil
 }
+
+// Claim decides about the unique key of a new job, which is due at a time, for a caller that does the
+// rest of Enter by itself.
+func (t *Tx) Claim(j *storage.NewJob, claimant Keeper, due int64) (Claim, error) {
+	return ClaimKey(t, t.now, j, claimant, due, t.begin())
+}
+
+// Forgo has a job that is deleted to make room hold its unique key no longer than it lives, see ForgoKey.
+func (t *Tx) Forgo(key string, job int64) error { return ForgoKey(t, key, job, t.begin()) }
 
 // begin returns a Delta for the next decision.
 func (t *Tx) begin() *Delta {
@@ -72,7 +92,7 @@ func (t *Tx) replace(r *Row, c *Claim, j *storage.NewJob) error {
 		return nil
 	}
 	from, was := is.State, is.Role
-	is.State, is.Due = c.Is.State, c.Is.Due
+	is.State, is.Due, is.Delay = c.Is.State, c.Is.Due, c.Is.Delay
 	if is.Group == "" {
 		if from == storage.Blocked {
 			is.block()
@@ -90,18 +110,19 @@ func (t *Tx) replace(r *Row, c *Claim, j *storage.NewJob) error {
 	return t.Settle(is.Group)
 }
 
-// join sets the role of a new job in its group.
-func (t *Tx) join(r *Row) error {
+// join sets the role of a new job in its group. changed says that by this others are other than they
+// were.
+func (t *Tx) join(r *Row) (changed bool, err error) {
 	is := &r.Is
 	g, err := t.group(is.Group)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if g.touched {
 		i := slices.Index(t.touched, is.Group)
 		t.touched, g.touched = slices.Delete(t.touched, i, i+1), false
 		if err := t.Settle(is.Group); err != nil {
-			return err
+			return true, err
 		}
 	}
 	as := g.Group // Note counts the new member
@@ -114,9 +135,9 @@ func (t *Tx) join(r *Row) error {
 	}
 	g.Note(NoRole, is.member())
 	if others {
-		return t.Settle(is.Group)
+		err = t.Settle(is.Group)
 	}
-	return nil
+	return others || pass, err
 }
 
 // passDead has the dead members of a group block nobody any more.
@@ -227,7 +248,7 @@ func (t *Tx) SettleAll() error {
 // Settle has the members of a group be in the states that they should, see Group.Settle.
 func (t *Tx) Settle(name string) error {
 	d := t.begin()
-	if err := SettleGroups(t, []string{name}, t.need.Anew, t.turns, d); err != nil {
+	if err := settleGroup(t, name, t.need.Anew, t.turns, d); err != nil {
 		return err
 	}
 	g := t.groups.get(name)

@@ -26,6 +26,7 @@ type memory struct {
 	turns  bool             // calls are exchanges
 	need   Need             // of the next load
 	tx     Tx
+	delays bool // keeps Job.Delay
 	// forgets is what a load does not read: a key, who has it or waits for it, the job of a key, args, a
 	// group, those that wait, members, a member, or a fresh key.
 	forgets string
@@ -152,7 +153,7 @@ func (m *memory) members(group string) (waiting, members []Job) {
 	for _, all := range []map[int64]stored{m.jobs, m.dead} {
 		for _, id := range slices.Sorted(maps.Keys(all)) {
 			is := all[id].Job
-			switch j := (Job{ID: id, Lane: is.Lane, Due: is.Due, Group: is.Group, Role: is.Role, State: is.State, WasDue: is.WasDue}); {
+			switch j := (Job{ID: id, Lane: is.Lane, Due: is.Due, Delay: is.Delay, Group: is.Group, Role: is.Role, State: is.State, WasDue: is.WasDue}); {
 			case j.Group != group:
 			case j.Role == Waits:
 				waiting = append(waiting, j)
@@ -171,7 +172,11 @@ func (m *memory) write() {
 	numbers := m.numbers()
 	for _, r := range c.Jobs {
 		was, ok := m.jobs[r.Is.ID]
-		if ok != (r.New == nil) || r.New == nil && was.standing() != r.Was {
+		read := was.standing()
+		if was.State == storage.Running { // then nobody asks for it
+			read.Delay = r.Was.Delay
+		}
+		if ok != (r.New == nil) || r.New == nil && read != r.Was {
 			m.t.Fatalf("job %d is %+v, not %+v as it was read", r.Is.ID, was, r.Was)
 		}
 		if m.left(was, r) {
@@ -181,7 +186,10 @@ func (m *memory) write() {
 		if r.New != nil {
 			is = stored{r.Is, r.New.Unique}
 		}
-		is.State, is.Due, is.Role, is.WasDue = r.Is.State, r.Is.Due, r.Is.Role, r.Is.WasDue
+		is.State, is.Due, is.Delay, is.Role, is.WasDue = r.Is.State, r.Is.Due, r.Is.Delay, r.Is.Role, r.Is.WasDue
+		if !m.delays {
+			is.Delay = 0
+		}
 		if r.Does != nil || was.State == storage.Running {
 			is.Counters, is.History, is.Doubt, is.Cancelling = r.Is.Counters, r.Is.History, r.Is.Doubt, r.Is.Cancelling
 		}
@@ -264,6 +272,9 @@ func (m *memory) check() {
 		m.t.Fatalf("the groups are %v, want %v", m.groups, roles)
 	}
 	for id, j := range m.jobs {
+		if j.Delay != 0 && j.WasDue {
+			m.t.Fatalf("job %d has a delay of %d\n%s", id, j.Delay, m)
+		}
 		behind := j.unique != "" && m.keys[j.unique][1].Job == id
 		if wait := j.Role == Waits || behind; wait != (j.State == storage.Blocked) || j.Group == "" && j.Role != NoRole {
 			m.t.Fatalf("%s with role %d, and behind another: %t\n%s", j.State, j.Role, behind, m)

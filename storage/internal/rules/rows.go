@@ -49,15 +49,23 @@ func SettleGroups(r Rows, names []string, anew bool, at int64, d *Delta) error {
 		return err
 	}
 	for _, name := range names {
-		g, err := r.Group(name, anew)
-		if err != nil {
+		if err := settleGroup(r, name, anew, at, d); err != nil {
 			return err
 		}
-		leave, block, in := len(d.Leave), len(d.Block), len(d.LetIn)
-		g.Settle(anew, at, d)
-		if !g.read(d.Leave[leave:], d.Block[block:], d.LetIn[in:]) {
-			return ErrNotLoaded
-		}
+	}
+	return nil
+}
+
+// settleGroup is SettleGroups for a group that is loaded.
+func settleGroup(r Rows, name string, anew bool, at int64, d *Delta) error {
+	g, err := r.Group(name, anew)
+	if err != nil {
+		return err
+	}
+	leave, block, in := len(d.Leave), len(d.Block), len(d.LetIn)
+	g.Settle(anew, at, d)
+	if !g.read(d.Leave[leave:], d.Block[block:], d.LetIn[in:]) {
+		return ErrNotLoaded
 	}
 	return nil
 }

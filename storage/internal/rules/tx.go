@@ -27,6 +27,7 @@ type Tx struct {
 	touched []string // groups to settle
 	moved   int
 	delta   Delta // of the decision under way
+	changes Changes
 }
 
 // keyRow is a unique key in a Tx.
@@ -45,6 +46,9 @@ type groupRow struct {
 	pass    bool        // its dead members block nobody any more
 	touched bool        // it is to be settled
 	live    []memberRow // as they were read
+	// The first of those that wait, and the first that is live: most groups have no others.
+	waits [1]int64
+	lives [1]memberRow
 }
 
 // memberRow is a live member as it was read. It becomes a Row once a decision is about it.
@@ -62,6 +66,8 @@ func (t *Tx) Reset(n Need) {
 	t.keys.clear(len(n.Keys))
 	t.groups.clear(len(n.Groups))
 	t.rows.clear(n.Fresh)
+	clear(t.changes.Jobs)
+	clear(t.changes.Keys)
 	t.fresh, t.touched, t.first, t.moved = t.fresh[:0], t.touched[:0], 0, 0
 }
 
@@ -131,7 +137,8 @@ func (t *Tx) row(j Job) *Row {
 }
 
 // ReadGroup takes note of a group, of which ReadMember says those that wait and, with members, the
-// others. waiting is how many that wait it says, and most as how many were to be read.
+// others. waiting is how many that wait it says at least, as far as is known before they are read, and
+// most as how many were to be read.
 func (t *Tx) ReadGroup(g Group, members bool, waiting int, most int64) {
 	*t.groups.add(g.Name) = groupRow{Group: g, members: members, most: most, left: waiting}
 }
@@ -140,6 +147,9 @@ func (t *Tx) ReadGroup(g Group, members bool, waiting int, most int64) {
 // and blocks others. It counts neither for Taken nor for Dead.
 func (t *Tx) ReadMember(j Job) {
 	g := t.groups.get(j.Group)
+	if g.live == nil {
+		g.live, g.Waiting = g.lives[:0], g.waits[:0]
+	}
 	if j.Role != Waits {
 		g.Members = append(g.Members, j.member())
 	} else if i, ok := slices.BinarySearch(g.Waiting, j.ID); !ok {
@@ -194,7 +204,7 @@ func (t *Tx) key(name string, c *storage.Conflict) (*keyRow, *Row, error) {
 		return nil, nil, err
 	}
 	if behind != nil {
-		k.Dated = behind.Is.State == storage.Blocked && !behind.Is.WasDue
+		k.Dated = behind.Is.State == storage.Blocked && !behind.Is.WasDue && behind.Is.Delay == 0
 	}
 	if !c.Replaces() {
 		return k, nil, nil
@@ -250,6 +260,15 @@ func (g *groupRow) complete() bool {
 	return taken == g.Taken && blocks == g.Dead
 }
 
+// Knows reports whether a group was read.
+func (t *Tx) Knows(group string) bool { return t.groups.get(group) != nil }
+
+// Alone is [Group.Alone] for a group that was read.
+func (t *Tx) Alone(group string, key int64) bool {
+	g := t.groups.get(group)
+	return g != nil && g.Alone(key)
+}
+
 func (t *Tx) group(name string) (*groupRow, error) {
 	g := t.groups.get(name)
 	if g == nil {
@@ -267,7 +286,7 @@ func (t *Tx) member(g *groupRow, job int64) (*Row, error) {
 	if r == nil {
 		if i := slices.IndexFunc(g.live, func(m memberRow) bool { return m.job == job }); i >= 0 {
 			is := g.live[i].is
-			r = t.row(Job{ID: job, Lane: is.Lane, Due: is.Due, Group: g.Name, Role: is.Role, State: is.State, WasDue: is.WasDue})
+			r = t.row(Job{ID: job, Lane: is.Lane, Due: is.Due, Delay: is.Delay, Group: g.Name, Role: is.Role, State: is.State, WasDue: is.WasDue})
 		}
 	}
 	if r == nil || r.ended {
@@ -287,8 +306,12 @@ func (unread) Unwrap() error { return ErrNotLoaded }
 type table[K cmp.Ordered, R any] struct {
 	keys  []K
 	all   []*R
-	block []R // the next rows are here
+	block []R  // the next rows are here
+	spare []*R // or here: those that were cleared, a few of them
 }
+
+// spareRows is how many rows a table keeps that it does not need.
+const spareRows = 16
 
 // get returns a row, or nil.
 func (t *table[K, R]) get(key K) *R {
@@ -300,11 +323,16 @@ func (t *table[K, R]) get(key K) *R {
 
 // add adds a row, which is zero.
 func (t *table[K, R]) add(key K) *R {
-	if len(t.block) == 0 {
+	var r *R
+	switch last := len(t.spare) - 1; {
+	case last >= 0:
+		r, t.spare = t.spare[last], t.spare[:last]
+	case len(t.block) == 0:
 		t.block = make([]R, min(max(len(t.all), 2), 16))
+		fallthrough
+	default:
+		r, t.block = &t.block[0], t.block[1:]
 	}
-	r := &t.block[0]
-	t.block = t.block[1:]
 	i, _ := slices.BinarySearch(t.keys, key)
 	t.keys, t.all = slices.Insert(t.keys, i, key), slices.Insert(t.all, i, r)
 	return r
@@ -312,9 +340,14 @@ func (t *table[K, R]) add(key K) *R {
 
 // clear removes all rows, and makes room for n.
 func (t *table[K, R]) clear(n int) {
+	for _, r := range t.all[:min(len(t.all), spareRows-len(t.spare))] {
+		var zero R
+		*r = zero
+		t.spare = append(t.spare, r)
+	}
 	clear(t.all)
 	t.keys, t.all = slices.Grow(t.keys[:0], n), slices.Grow(t.all[:0], n)
-	if len(t.block) < n {
+	if len(t.spare)+len(t.block) < n {
 		t.block = make([]R, n)
 	}
 }

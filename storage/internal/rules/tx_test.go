@@ -426,6 +426,151 @@ func TestTx_Enter(t *testing.T) {
 }
 
 // A job that merges does so with what the calls before it have left.
+// How much of the time until a job is due is a delay stays known for as long as the job waits for its
+// date.
+func TestTx_Enter_delay(t *testing.T) {
+	m := newMemory(t)
+	m.delays = true
+	in := func(j storage.NewJob, d time.Duration) storage.NewJob { j.Delay = d; return j }
+	delays := func(want ...int64) {
+		t.Helper()
+		for i, seconds := range want {
+			if j := m.jobs[int64(i+1)]; j.Delay != seconds*second {
+				t.Fatalf("job %d has a delay of %d, want %d s\n%s", i+1, j.Delay, seconds, m)
+			}
+		}
+	}
+	m.enqueue(grouped("g", ""), in(grouped("g", ""), time.Minute), in(keyed("u", "", storage.Keep), time.Minute))
+	delays(0, 60, 60)
+	m.now = m.now.Add(10 * time.Second)
+	later := keyed("u", "", storage.Debounce)
+	later.Conflict.Quiet = time.Hour
+	m.enqueue(later)
+	delays(0, 60, 3600)
+	m.run(1)
+	m.end(ending{job: 1, to: storage.Done}) // lets the second one in, which is not due
+	delays(0, 60)
+	m.need.End("", "q g")
+	m.load()
+	m.must(m.tx.Settle("q g"))
+	m.write()
+	delays(0, 60)
+
+	// The one that takes a key over is due once the time of the holder is over.
+	window, next := keyed("w", "", storage.Keep), keyed("w", "", storage.Replace)
+	window.UniqueFor = time.Hour
+	m.enqueue(window)
+	m.run(5)
+	m.end(ending{job: 5, to: storage.Done, keep: true})
+	m.now = m.now.Add(10 * time.Second)
+	m.enqueue(next)
+	delays(0, 60, 3600, 0, 0, 3590)
+
+	// A step of the clock moves what a delay counts from, and no date.
+	date := keyed("x", "", storage.After)
+	date.DueAt = m.now.Add(time.Minute)
+	for name, behind := range map[string]storage.NewJob{"v": in(keyed("v", "", storage.After), time.Minute), "x": date} {
+		m.enqueue(keyed(name, "", storage.Keep))
+		m.run(m.next)
+		m.enqueue(behind)
+		m.need.End(name, "")
+		m.load()
+		if k, err := m.tx.Key(name, nil); err != nil || k.Dated != (name == "x") {
+			t.Errorf("who waits for the key %s waits for a date too: %t (%v)", name, k.Dated, err)
+		}
+		m.need = Need{}
+	}
+}
+
+// A caller that writes a new job by itself writes the others that were let in by that.
+func TestTx_Join(t *testing.T) {
+	m := newMemory(t)
+	m.enqueue(grouped("g", ""), grouped("g", ""))
+	join := func(id int64, want Role, changes int) {
+		t.Helper()
+		r, changed, err := m.tx.Join(Job{ID: id, Lane: 7, Due: m.now.UnixMicro(), Group: "q g", State: storage.Ready})
+		if err != nil || r.Is.Role != want || changed != (changes > 0) || (r.Is.State == storage.Blocked) != (want == Waits) {
+			t.Errorf("job %d: %+v, changed: %t (%v)", id, r.Is, changed, err)
+		}
+		if c := m.tx.Changes(); len(c.Jobs)+len(c.Pass) != changes {
+			t.Errorf("with job %d %d others are to be written, want %d", id, len(c.Jobs)+len(c.Pass), changes)
+		}
+		m.tx.Wrote()
+		if c := m.tx.Changes(); !c.None() {
+			t.Errorf("what is written is to be written again: %+v", c)
+		}
+	}
+	need := func() {
+		m.need.Groups, m.need.Leave = []string{"q g"}, []int32{0}
+		m.load()
+	}
+	need()
+	if !m.tx.Knows("q g") || m.tx.Knows("q h") {
+		t.Error("what was read is not known, or something else is")
+	}
+	if !m.tx.Alone("q g", 1) || m.tx.Alone("q g", 2) || m.tx.Alone("q h", 1) {
+		t.Error("the first member is not alone, or another is")
+	}
+	join(3, Waits, 0)
+	join(4, Waits, 0)
+
+	m.set[storage.SettingGroupLimit] = 3
+	need()
+	join(5, Placed, 1) // and so the second one
+	join(6, Waits, 0)
+
+	m.jobs = map[int64]stored{}
+	m.dead[1] = stored{Job: Job{ID: 1, Group: "q g", Role: Blocks, State: storage.Dead}}
+	need()
+	join(7, Placed, 1) // the dead one is passed
+	join(8, Placed, 0)
+	if _, _, err := m.tx.Join(Job{ID: 9, Group: "q h", State: storage.Ready}); !errors.Is(err, ErrNotLoaded) {
+		t.Errorf("a group that was not read: %v", err)
+	}
+}
+
+// A key that is written is written again only if it changes again.
+func TestTx_Wrote(t *testing.T) {
+	m := newMemory(t)
+	m.need.Enter([]storage.NewJob{keyed("u", "", storage.Keep)})
+	m.load()
+	_, err := m.enter(keyed("u", "", storage.Keep))
+	m.must(err)
+	if c := m.tx.Changes(); len(c.Jobs) != 1 || c.None() {
+		t.Errorf("nothing is to be written: %+v", c)
+	}
+	m.tx.Wrote()
+	if c := m.tx.Changes(); !c.None() {
+		t.Errorf("what is written is to be written again: %+v", c)
+	}
+	_, _, err = m.tx.EndTime("u")
+	m.must(err)
+	_, err = m.tx.End(1, "u", "", NoRole, storage.Done, false)
+	m.must(err)
+	if c := m.tx.Changes(); len(c.Jobs) != 0 || c.None() {
+		t.Errorf("the key of a job that has ended stays: %+v", c)
+	}
+}
+
+func TestTx_Forgo(t *testing.T) {
+	m := newMemory(t)
+	window := keyed("u", "", storage.Keep)
+	window.UniqueFor = time.Hour
+	m.enqueue(window)
+	for job, want := range map[int64]int64{2: m.keys["u"][0].Until, 1: 0} {
+		m.need.End("u", "")
+		m.load()
+		m.must(m.tx.Forgo("u", job))
+		if k, err := m.tx.Key("u", nil); err != nil || k.Holder.Until != want {
+			t.Errorf("job %d is deleted: the key is held until %d (%v), want %d", job, k.Holder.Until, err, want)
+		}
+		m.need = Need{}
+	}
+	if err := m.tx.Forgo("v", 1); !errors.Is(err, ErrNotLoaded) {
+		t.Errorf("a key that was not read: %v", err)
+	}
+}
+
 func TestTx_Enter_merges(t *testing.T) {
 	m := newMemory(t)
 	merge := func(old, args string) storage.NewJob {
