@@ -28,9 +28,11 @@ race: ## Run the tests of PACKAGES (all) with the race detector (needs a C compi
 stress: ## Run each package under load, see internal/house/stress: some hours
 	go run ./internal/house/stress -race '$(RACE)' $(STRESS)
 
+# Vet builds tests for 32 bits too: a test that takes an int for 64 bits is seen here, before it would run.
 lint: ## Check formatting, vet and lint
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted; exit 1; fi
 	go vet ./...
+	CGO_ENABLED=0 GOARCH=386 go vet ./...
 	@if golangci-lint version 2>/dev/null | grep -qF 'version $(GOLANGCI_VERSION) '; then \
 		set -x; golangci-lint run ./...; \
 	else \
