@@ -56,7 +56,7 @@ func TestSelector_Plans(t *testing.T) {
 		selector.StepFew:           {"errand_job_scheduled"},
 		selector.StepWaitingGroup:  {"Index Scan using errand_job_rest", "Index Scan using errand_job_placed"},
 	}
-	plan := newDB(t).planner("")
+	plan := planned(t).planner("")
 	for _, walk := range postgres.Selects().Walks() {
 		base := selector.Walk(strings.TrimSuffix(string(walk), selector.WithError))
 		if plans[base] == nil {
