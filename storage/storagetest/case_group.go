@@ -340,6 +340,12 @@ A blocked job is not urgent.`, func(f *fixture) {
 		f.did("of the head", f.runNow(named(ids[0]), firstToo), 0, nil, nil)
 		got := f.exchange(f.s, storage.Exchange{Urgent: 9, Wants: wants(0)}).Leased
 		f.order("urgent", leasedIDs(got), ids[:1])
+		// One that has a place at once is never blocked.
+		f.configure(f.s, storage.Lane{Queue: queue}, storage.Settings{storage.SettingGroupLimit: 2})
+		ids = f.add(newJob(grouped("h"), delay(time.Hour)))
+		f.did("of a member with room", f.runNow(named(ids[0]), firstToo), 1, nil, nil)
+		got = f.exchange(f.s, storage.Exchange{Urgent: 9, Wants: wants(0)}).Leased
+		f.order("urgent with a place", leasedIDs(got), ids)
 	}},
 
 	{"group_reclaim", oneLives, func(f *fixture) {

@@ -142,8 +142,10 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 			j.DueAt = now
 		}
 		j.State, j.since = storage.Ready, time.Time{}
+		urgent := j.urgent
 		m.findPlaces(j)
-		if event == nil || !event.Urgent { // that is due at once
+		j.urgent = urgent && j.State == storage.Ready // also if it has a place at once
+		if event == nil || !event.Urgent {            // that is due at once
 			event = available(event, j)
 		}
 		step.N++
