@@ -154,14 +154,14 @@ func (t *tx) enter(now time.Time, r *jobRow, j *storage.NewJob) (c rules.Claim, 
 // admit is enter for a job that has its unique key.
 func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 	var member *rules.Row
-	changed := false // others of its group
+	others := false // of its group are decided about, and are to be written
 	if r.option != nil && r.option.GroupKey != "" {
-		if member, changed, err = t.join(r); err != nil {
+		if member, others, err = t.join(r); err != nil {
 			return err
 		}
 	}
 	var to *handoff
-	if t.fresh.single && r.State == ready {
+	if t.fresh.single && r.State == ready && !others { // else one of them may be ahead of it
 		if to, err = t.receiver(now, r); err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 	switch {
 	case to != nil:
 		return t.handTo(to, r)
-	case changed:
+	case others:
 		return t.writeChanges()
 	}
 	return nil
