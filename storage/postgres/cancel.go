@@ -26,7 +26,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 	defer s.leave()
 	sc := s.scopes(now, 0)
 	sc.need.Jobs = []int64{id.Key()}
-	again := false // it was read what is to be locked, and no more
+	again := false // it was read what is to be locked, and no more: the job may have another group by then
 	run := func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(sqlBegin)
@@ -47,7 +47,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 			return err
 		}
 		j := sc.tx.Live(id.Key())
-		if again = sc.need.None() && j.Unique+j.Group != ""; again {
+		if again = !sc.need.Ends(j.Unique, j.Group); again {
 			sc.need.End(j.Unique, j.Group)
 			return part(ctx, c, end())
 		}
@@ -62,7 +62,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		b.Queue(sqlCommit)
 		return s.commit(ctx, c, b)
 	}
-	if err = s.runTold(ctx, run); err == nil && again {
+	for err = s.runTold(ctx, run); err == nil && again; {
 		err = s.inLine(ctx, sc, run)
 	}
 	if err == nil && state == "" {

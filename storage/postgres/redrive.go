@@ -128,7 +128,7 @@ func (r *redriving) decide() (*pgx.Batch, error) {
 	r.step = storage.Step{Taken: n, Next: r.choice.Next(n), Through: r.choice.Through}
 	for _, id := range r.choice.IDs {
 		d, ok := r.dead[id]
-		if _, looked := r.looked[id]; !ok || !looked { // else it has just died
+		if !ok || r.looked[id] != d { // else it has just died, and may have other keys than are locked
 			if r.named { // one that has just gone did not match any more
 				r.step.NotFound = append(r.step.NotFound, id)
 			}

@@ -56,6 +56,12 @@ func (n *Need) End(key, group string) {
 	}
 }
 
+// Ends reports whether n has what End adds.
+func (n *Need) Ends(key, group string) bool {
+	return (key == "" || slices.ContainsFunc(n.Keys, func(k NeedKey) bool { return k.Name == key })) &&
+		(group == "" || slices.Contains(n.Groups, group))
+}
+
 // None reports whether no unique key and no group is needed.
 func (n *Need) None() bool { return len(n.Keys)+len(n.Groups)+len(n.entrants) == 0 }
 

@@ -53,3 +53,16 @@ func TestNeed(t *testing.T) {
 		t.Errorf("\n got %+v\nwant %+v", n, want)
 	}
 }
+
+func TestNeed_Ends(t *testing.T) {
+	var n Need
+	n.End("u", "q g")
+	for _, c := range []struct {
+		key, group string
+		want       bool
+	}{{"", "", true}, {"u", "", true}, {"u", "q g", true}, {"", "q g", true}, {"v", "", false}, {"u", "q h", false}, {"v", "q g", false}} {
+		if got := n.Ends(c.key, c.group); got != c.want {
+			t.Errorf("Ends(%q, %q) is %t", c.key, c.group, got)
+		}
+	}
+}

@@ -87,6 +87,8 @@ var planted = map[string][][2]string{
 		{"g.Settle(anew, at, d)", "g.Settle(false, at, d)"},
 	},
 	"need.go": {
+		{"return (key == \"\" || slices", "return (true || slices"},
+		{"(group == \"\" || slices", "(true || slices"},
 		{"if j.Unique != \"\" {\n\t\t\tn.Keys", "if false {\n\t\t\tn.Keys"},
 		{"NeedKey{j.Unique, j.Conflict})", "NeedKey{Name: j.Unique})"},
 		{"if j.Group != \"\" {", "if false {"},
