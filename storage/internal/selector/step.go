@@ -21,8 +21,8 @@ var steps = map[Walk]struct {
 }
 
 // Step returns the query for at most limit jobs that sel selects by its filter, as [Chosen]: dead
-// ones by when they ended, others and those of a group in the order of keys and not beyond through. ok is
-// false if there can be none. which is for [StepWaiting] and [StepFew].
+// ones by when they ended, others and those of a group in the order of keys, and those that are not dead not
+// beyond through. ok is false if there can be none. which is for [StepWaiting] and [StepFew].
 func (s *Selector) Step(w Walk, sel *storage.Selection, which storage.Waiting, through int64, limit int) (q Query, ok bool) {
 	f, of := &sel.Filter, steps[w]
 	states := chosen(f, of.states)
