@@ -27,6 +27,7 @@ const (
 	FeatureKept        Feature = "results and progress"
 	FeatureTogether    Feature = "jobs that are leased together" // by ByGroup, or Min and Wait
 	FeatureNewest      Feature = "the order newest"
+	FeatureUrgent      Feature = "urgent jobs" // which a RunNow needs that names a single job
 )
 
 // LacksOf returns what s lacks, nil if it does all.

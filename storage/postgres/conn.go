@@ -77,6 +77,7 @@ var prepared = []string{
 	sqlEnded, sqlAsk, sqlPurge,
 	sqlListed, sqlLaneCounts, sqlNextKey, sqlStates, sqlPlace, sqlReadyBefore, sqlWaitsBefore, sqlHeadOf,
 	sqlLastFinished, sqlDeletable, sqlLockFinished, sqlLockDead, sqlDeleteEnded, sqlDeadOf, sqlRedrive,
+	sqlLastLive, sqlManyWait, sqlGroupsOf, sqlFailed,
 	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }
 

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -14,6 +15,9 @@ import (
 
 const (
 	sqlLastFinished = `SELECT coalesce(max(id), 0) FROM errand_finished`
+	sqlLastLive     = `SELECT coalesce(max(id), 0) FROM errand_job`
+	// Those that wait are read as a whole if they are few.
+	sqlManyWait = `SELECT count(*) > 2000 FROM (SELECT FROM errand_job WHERE state = 1 LIMIT 2001) f`
 	// What Delete needs of jobs.
 	sqlDeletable = `SELECT id, lane, state, salt, created_at, '' AS group_key, 0::smallint AS role FROM errand_finished WHERE id = ANY($1::bigint[])
 UNION ALL SELECT id, lane, 6, salt, created_at, coalesce(group_key, ''), coalesce(role, 0) FROM errand_dead WHERE id = ANY($1)
@@ -42,7 +46,7 @@ func (s *Store) Delete(ctx context.Context, sel storage.Selection) (storage.Step
 	if states := sel.Filter.States; len(states) > 0 && !slices.Contains(states, storage.Dead) {
 		walk = selector.StepFinished
 	}
-	c, err := s.choose(ctx, &sel, walk)
+	c, err := s.choose(ctx, &sel, walk, storage.Waiting{})
 	if err != nil || len(c.IDs) == 0 {
 		return storage.Step{Through: c.Through}, err
 	}
@@ -57,7 +61,7 @@ func (s *Store) Delete(ctx context.Context, sel storage.Selection) (storage.Step
 }
 
 // choose returns the jobs that one step is about.
-func (s *Store) choose(ctx context.Context, sel *storage.Selection, walk selector.Walk) (c selector.Choice, err error) {
+func (s *Store) choose(ctx context.Context, sel *storage.Selection, walk selector.Walk, which storage.Waiting) (c selector.Choice, err error) {
 	if c, ok := selector.Named(sel); ok {
 		return c, nil
 	}
@@ -68,13 +72,24 @@ func (s *Store) choose(ctx context.Context, sel *storage.Selection, walk selecto
 	err = s.run(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		l := lister{ctx: ctx, c: conn}
 		through := sel.Through
-		if through == 0 && walk == selector.StepFinished {
-			if err := l.each(sqlLastFinished, nil, []any{&through}, func() bool { return true }); err != nil {
+		last := map[selector.Walk]string{selector.StepFinished: sqlLastFinished, selector.StepWaiting: sqlLastLive}[walk]
+		if through == 0 && last != "" {
+			if err := l.each(last, nil, []any{&through}, func() bool { return true }); err != nil {
 				return err
 			}
 		}
+		walk := walk
+		if walk == selector.StepWaiting && sel.Filter.Group == "" {
+			var many bool
+			if err := l.each(sqlManyWait, nil, []any{&many}, func() bool { return true }); err != nil {
+				return err
+			}
+			if !many {
+				walk = selector.StepFew
+			}
+		}
 		var rows []selector.Chosen
-		if q, ok := selects().Step(walk, sel, storage.Waiting{}, through, limit+1); ok {
+		if q, ok := selects().Step(walk, sel, which, through, limit+1); ok {
 			var r selector.Chosen
 			var salt int32
 			err := l.each(q.Text, q.Args, []any{&r.ID, &salt, &r.CreatedAt, &r.EndedAt}, func() bool {
@@ -85,6 +100,9 @@ func (s *Store) choose(ctx context.Context, sel *storage.Selection, walk selecto
 			if err != nil {
 				return err
 			}
+		}
+		if walk == selector.StepFew {
+			slices.SortFunc(rows, func(a, b selector.Chosen) int { return cmp.Compare(a.ID, b.ID) })
 		}
 		c = selector.Choose(walk, sel, rows, through, limit)
 		return nil

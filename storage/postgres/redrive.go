@@ -36,7 +36,7 @@ func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 		return storage.Step{}, err
 	}
 	defer s.leave()
-	c, err := s.choose(ctx, &sel, selector.StepDead)
+	c, err := s.choose(ctx, &sel, selector.StepDead, storage.Waiting{})
 	if err != nil || len(c.IDs) == 0 {
 		return storage.Step{Through: c.Through}, err
 	}

@@ -18,7 +18,7 @@ const (
   WHERE h.job = j.id ORDER BY h.n DESC LIMIT 1), false))`
 )
 
-// selects has the texts that find the jobs of a filter. RunNow and Change do not use theirs yet.
+// selects has the texts that find the jobs of a filter. Change does not use its own yet.
 var selects = sync.OnceValue(func() *selector.Selector { return selector.New(dialect()) })
 
 // types are those of parameters that are no bigint.

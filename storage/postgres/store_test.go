@@ -42,7 +42,7 @@ var missing = []string{
 	"outcome_table", "outcome_unavailable", "prefix_holds", "prefix_min", "prefix_urgent", "progress_*",
 	"promote_all_lanes", "promote_in_doubt", "promote_lets_in", "promote_next_due_of_own_lanes", "promote_own_lanes",
 	"purge_dead*", "redrive_after", "redrive_edit", "redrive_filters", "redrive_ids", "result_*", "run_now_failed", "run_now_filters", "run_now_first", "run_now_held",
-	"run_now_ids", "run_now_order", "run_now_record", "run_now_steps", "run_now_through", "run_now_urgent",
+	"run_now_urgent",
 	"settings_expiry", "settings_retention", "start_to_write", "start_together", "step_*", "states_order", "stats_*",
 	"tags_stay", "throttle_ahead", "throttle_clock", "throttle_defaults", "throttle_handoff", "throttle_kind", "throttle_nothing",
 	"throttle_queue", "throttle_returned", "throttle_urgent", "together_*", "totals_changed", "totals_ended",

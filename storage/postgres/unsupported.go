@@ -10,9 +10,9 @@ import (
 
 // lacks is what a Store does not do yet: the methods below, and what has no method of its own.
 var lacks = []storage.Feature{
-	"Hold", "Release", "Stats", "Causes", "Deaths", "Checkpoint", "RunNow", "Change", "Check",
+	"Hold", "Release", "Stats", "Causes", "Deaths", "Checkpoint", "Change", "Check",
 	storage.FeatureTags, storage.FeatureWindows, storage.FeatureUnavailable, storage.FeatureKept, storage.FeatureTogether,
-	storage.FeatureNewest,
+	storage.FeatureNewest, storage.FeatureUrgent,
 	of(storage.SettingMaxJobs), of(storage.SettingMaxBytes), of(storage.SettingWhenFull), of(storage.SettingMinFree),
 	of(storage.SettingMinFreePriority), of(storage.SettingMaxDead), of(storage.SettingWhenDeadFull), of(storage.SettingRetention),
 	of(storage.SettingAging), of(storage.SettingStarts), of(storage.SettingStartsPer), of(storage.SettingStartsBurst),
@@ -106,11 +106,6 @@ func (s *Store) Deaths(context.Context, []int64, time.Time, time.Duration, int, 
 // Checkpoint is not supported yet.
 func (s *Store) Checkpoint(context.Context, storage.Checkpoint) (storage.ItemResult, error) {
 	return 0, missing("Checkpoint")
-}
-
-// RunNow is not supported yet.
-func (s *Store) RunNow(context.Context, time.Time, storage.Selection, storage.Waiting) (storage.Step, error) {
-	return storage.Step{}, missing("RunNow")
 }
 
 // Change is not supported yet.

@@ -158,6 +158,9 @@ func (f *fixture) featureCalls(l storage.Leased) map[storage.Feature]func() erro
 		"Jobs":    func() error { _, err := f.s.Jobs(f.ctx, storage.Filter{}, "", 1); return err },
 		"Redrive": step(func(ctx context.Context) (storage.Step, error) { return f.s.Redrive(ctx, f.now, none, "") }),
 		"RunNow": step(func(ctx context.Context) (storage.Step, error) {
+			return f.s.RunNow(ctx, f.now, storage.Selection{Filter: storage.Filter{Queue: "none"}}, storage.Waiting{})
+		}),
+		storage.FeatureUrgent: step(func(ctx context.Context) (storage.Step, error) {
 			return f.s.RunNow(ctx, f.now, none, storage.Waiting{})
 		}),
 		"Change": step(func(ctx context.Context) (storage.Step, error) {
