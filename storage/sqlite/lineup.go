@@ -621,7 +621,7 @@ func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens, room *lea
 	clear(s.merged)
 	out = s.merged[:0]
 	left, n := s.toLease(wants)
-	c := calls{statements: s, wants: wants}
+	c := handlerCalls{statements: s, wants: wants}
 	defer func() { s.merged = out }()
 	most, lanes := 1, 0
 	for _, g := range l.groups {

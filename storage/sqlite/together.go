@@ -16,8 +16,8 @@ const (
 WHERE group_key = ?1 AND role = 1 AND job > ?2 ORDER BY job LIMIT 1`
 )
 
-// calls are those for which a merge leases jobs, see [storage.Want.ByGroup].
-type calls struct {
+// handlerCalls are those for which a merge leases jobs, see [storage.Want.ByGroup].
+type handlerCalls struct {
 	*statements
 	wants []storage.Want
 	begun []int            // for each want
@@ -33,7 +33,7 @@ type callName struct {
 }
 
 // fits reports whether a job of a lane is of a call that is begun, or begins one.
-func (c *calls) fits(want int, r *jobRow, lane storage.Lane) (bool, error) {
+func (c *handlerCalls) fits(want int, r *jobRow, lane storage.Lane) (bool, error) {
 	w := &c.wants[want]
 	if w.ByGroup <= 0 {
 		return true, nil
@@ -66,7 +66,7 @@ func (c *calls) fits(want int, r *jobRow, lane storage.Lane) (bool, error) {
 }
 
 // close has no more jobs be leased for a want.
-func (c *calls) close(want int, left []int) {
+func (c *handlerCalls) close(want int, left []int) {
 	if c.rest == nil {
 		c.rest = make([]int, len(left))
 	}
@@ -74,7 +74,7 @@ func (c *calls) close(want int, left []int) {
 }
 
 // leftOf returns how many more jobs each want has room for, nil if none is for calls.
-func (c *calls) leftOf(left []int) []int {
+func (c *handlerCalls) leftOf(left []int) []int {
 	if c.sizes == nil {
 		return nil
 	}
