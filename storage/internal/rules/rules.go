@@ -1,11 +1,3 @@
-// Package rules decides what becomes of jobs, once for all stores. A store reads what a
-// decision depends on, and locks it if others may write at the same time; a rule answers with
-// what is to change, and the store writes that. [Tx] is all that the calls of one transaction know;
-// its files are need.go, tx.go, decide.go, finish.go and changes.go, in this order.
-//
-// It is pure: it knows no SQL, clock, random number or goroutine. What a [storage.Store]
-// promises is said there; the comments here say how that comes about. Times are microseconds
-// since 1970, as stores keep them.
 package rules
 
 import (

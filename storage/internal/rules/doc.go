@@ -1,0 +1,61 @@
+// Package rules decides what becomes of jobs, once for all stores.
+//
+// It is pure: it knows no SQL, clock, random number or goroutine. What a [storage.Store] promises is
+// said there; the comments here say how that comes about. Times are microseconds since 1970, as stores
+// keep them.
+//
+// # The way of a call
+//
+// A [Tx] is what the calls of one transaction know of rows: of jobs ([Row]), unique keys ([Key]) and
+// groups ([Group]). Each row is there as it was read, and as the decisions have left it. A call takes
+// four steps:
+//
+//  1. It says what it is about, as a [Need]: [Need.Enter] for jobs that enter, [Need.End] for jobs
+//     that may end, and the keys of jobs that are to be read. (need.go)
+//  2. The store locks that, in the order of names, and reads it. It tells the Tx of each row by one of
+//     the methods that begin with Read, also that nobody has a key. [Group.Reads] says how much of a
+//     group has to be read. What was not told is not known: a decision about it is [ErrNotLoaded], and
+//     never a guess. (tx.go)
+//  3. The Tx decides: [Tx.Enter], [Tx.Finish], [Tx.Cancel], [Tx.Redrive], [Tx.RunNow], [Tx.Place] and
+//     others. A decision changes [Row.Is], the Key and the Group, and nothing else. A decision about a
+//     member notes its group, and [Tx.SettleAll] lets in and blocks members of the groups that were
+//     noted. (decide.go, and a file for each kind of call)
+//  4. The store writes [Tx.Changes]: the rows that are other than they were, each once, and the numbers
+//     that follow from them. It need not know which rule has changed a row, or why. (changes.go)
+//
+// So a rule is told once, and a store has one statement for each set of columns. Calls of one
+// transaction may follow each other without a read between them: a Tx knows what the calls before have
+// left.
+//
+// # The short way
+//
+// Most jobs have no unique key and no group. What becomes of these depends on no other row, so a store
+// writes them without a Tx, many by one statement. [PlainJob] and [PlainFinish] say when. Stores list the
+// statements of the short way, and their tests run random calls both ways and compare all tables.
+//
+// # Where a thing is
+//
+//	what                                        rules       storage/postgres        storage/sqlite
+//	what a call needs                           need.go     scopes.go (load)        regroup.go (know)
+//	what was read, and what is known            tx.go       scopes.go (scan...)     conflict.go, regroup.go (read...)
+//	a job enters                                decide.go   enqueue.go              enqueue.go
+//	who has a unique key                        key.go      keys.go                 conflict.go
+//	who has a place in a group                  group.go    regroup.go, groups.go   group.go, regroup.go
+//	an attempt ends, a job is cancelled         finish.go   finish.go, cancel.go    finish.go, delta.go
+//	rows and numbers to be written              changes.go  scopes.go (decided)     regroup.go (writeChanges)
+//
+// # To add a rule
+//
+// Say that jobs shall have a mark that decides something when an attempt ends.
+//
+//  1. The contract comes first, see CONTRIBUTING.md: the comment in package storage, a case in
+//     storagetest, the model.
+//  2. If the rule reads a column that no rule has read, it becomes a field of [Job], [Key] or [Group],
+//     whose comment says of which rows it is known. If a decision changes the field of a Job, it is a
+//     field of [Standing] too, so that [Row.Moved] sees the change.
+//  3. The rule is an if or a case in the method that decides, or a method of its own beside the others
+//     that takes what was read. It has a test beside it, and faults in planted_test.go, each of which
+//     that test finds.
+//  4. A store gets the column: in the table, in the statement that reads the row, and in the one that
+//     writes it. It gets no branch: if it seems to need one, the rule has told it too little.
+package rules
