@@ -79,7 +79,7 @@ type Store struct {
 	lanes    lanes
 	self     instance
 	seen     observed
-	grouped  group
+	grouped  gathering
 	deltas   deltas
 	clock    clock
 	sent     calls

@@ -10,10 +10,10 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// group puts requests that wait at the same time into one transaction. No timer is
+// gathering puts requests that wait at the same time into one transaction. No timer is
 // involved: what comes while a transaction is under way waits for its end, and goes with
 // the next. The caller that is first in line runs the transaction for all.
-type group struct {
+type gathering struct {
 	mu      sync.Mutex
 	waiting []*request
 	busy    bool
@@ -39,7 +39,7 @@ func newRequest(now time.Time, jobs []storage.NewJob) *request {
 }
 
 // do returns when r is answered. A request whose ctx ends while it waits is withdrawn.
-func (g *group) do(ctx context.Context, r *request, run func(context.Context, []*request) error) {
+func (g *gathering) do(ctx context.Context, r *request, run func(context.Context, []*request) error) {
 	g.mu.Lock()
 	g.waiting = append(g.waiting, r)
 	if !g.busy {
@@ -75,7 +75,7 @@ func (g *group) do(ctx context.Context, r *request, run func(context.Context, []
 
 // withdraw takes r out of those that wait. It reports whether r was among them, and is not
 // the one that others wait for.
-func (g *group) withdraw(r *request) bool {
+func (g *gathering) withdraw(r *request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(g.waiting, r)
@@ -87,7 +87,7 @@ func (g *group) withdraw(r *request) bool {
 }
 
 // take returns r and those that wait beside it, as far as one statement goes.
-func (g *group) take(r *request) []*request {
+func (g *gathering) take(r *request) []*request {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting = slices.DeleteFunc(g.waiting, func(w *request) bool { return w == r })
@@ -106,7 +106,7 @@ func (g *group) take(r *request) []*request {
 }
 
 // pass lets the next request run a transaction.
-func (g *group) pass() {
+func (g *gathering) pass() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) == 0 {
