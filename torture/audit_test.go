@@ -79,7 +79,7 @@ func (l *ledger) audit(t *testing.T, path string) *findings {
 		f.broken = append(f.broken, fmt.Sprint("reading all jobs: ", err))
 		return f
 	}
-	broken, err := sqlite.CheckRules(context.Background(), db)
+	broken, err := sqlite.CheckInvariants(context.Background(), db)
 	if err != nil {
 		f.broken = append(f.broken, fmt.Sprint("checking the rules: ", err))
 	}

@@ -10,7 +10,7 @@
 //	unexpected  in the database, and nobody asked for it: never
 //	duplicates  a handler that ran again: only if its lease was lost, and counted
 //
-// Besides, the rules of [sqlite.CheckRules] must hold, and SQLite's
+// Besides, the invariants of [sqlite.CheckInvariants] must hold, and SQLite's
 // integrity_check must find nothing. The totals of each queue must be what the
 // acknowledgements and the rows come to. If an answer was lost and the row of the
 // job is gone, two numbers can be right: unsure counts these.

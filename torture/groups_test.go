@@ -169,7 +169,7 @@ func wantRules(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if broken, err := sqlite.CheckRules(t.Context(), db); err != nil || len(broken) > 0 {
+	if broken, err := sqlite.CheckInvariants(t.Context(), db); err != nil || len(broken) > 0 {
 		t.Errorf("the rules that do not hold are %v, %v", broken, err)
 	}
 }

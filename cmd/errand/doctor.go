@@ -51,6 +51,6 @@ The exit status is 1 if there are warnings or errors, each with its remedy.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&full, "full", false, "check the rules about all rows, and compare indexes with tables")
+	cmd.Flags().BoolVar(&full, "full", false, "check the invariants of all rows, and compare indexes with tables")
 	return cmd
 }

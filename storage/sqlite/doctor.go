@@ -57,8 +57,8 @@ func (f Finding) Bad() bool { return f.Severity == SeverityWarning || f.Severity
 
 // Examine looks at the database file at path and the files beside it, and changes
 // nothing; others may have it open. now is what its clock is compared with. If full is
-// set it also compares indexes with tables and checks the rules about the tables, see
-// [CheckRules], which takes longer.
+// set it also compares indexes with tables and checks the invariants of the tables, see
+// [CheckInvariants], which takes longer.
 //
 // On systems without OFD locks, such as macOS and the BSDs, it must not be called
 // in a process that has the database open: it opens and closes the file, and
@@ -108,7 +108,7 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 	if d.saved(); d.bare {
 		return d.found, nil
 	}
-	for _, check := range []func() error{d.counts, d.rules, d.instances, d.clock} {
+	for _, check := range []func() error{d.counts, d.invariants, d.instances, d.clock} {
 		if err := check(); err != nil {
 			d.trouble(err)
 		}
@@ -571,22 +571,22 @@ func (d *doctor) counts() error {
 		return err
 	}
 	if n > 0 {
-		d.say("counts", SeverityError, remedyRule, "wrong: %s", plural(n, "kept count"))
+		d.say("counts", SeverityError, remedyInvariant, "wrong: %s", plural(n, "kept count"))
 	} else {
 		d.say("counts", SeverityOK, "", "the kept counts are right")
 	}
 	return d.jobs()
 }
 
-// rules checks what must hold in the tables, which takes as long as reading them.
-func (d *doctor) rules() error {
+// invariants checks what must hold in the tables, which takes as long as reading them.
+func (d *doctor) invariants() error {
 	if !d.full {
 		return nil
 	}
-	broken, err := checkRules(d.ctx, d.db, d.tables, false)
+	broken, err := checkInvariants(d.ctx, d.db, d.tables, false)
 	d.found = append(d.found, broken...)
 	if err == nil && len(broken) == 0 {
-		d.say("rules", SeverityOK, "", "those about jobs, keys, policies and schedules hold")
+		d.say("invariants", SeverityOK, "", "those about jobs, keys, policies and schedules hold")
 	}
 	return err
 }

@@ -383,9 +383,9 @@ func OnCheckedTable(f func(table string)) {
 	checkedTable.Store(&f)
 }
 
-// Rules are the names of the rules about the tables.
-func Rules() (names []string) {
-	for _, r := range tableRules {
+// Invariants are the names of the invariants.
+func Invariants() (names []string) {
+	for _, r := range invariants {
 		names = append(names, r.name)
 	}
 	return names

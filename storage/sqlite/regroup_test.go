@@ -177,7 +177,7 @@ func TestRegroup_PassesIdleGroups(t *testing.T) {
 	if want := fmt.Sprint([]string{"q " + cut, "q " + cut}); fmt.Sprint(blocked) != want {
 		t.Errorf("blocked are members of %v, want %v", blocked, want)
 	}
-	if found, err := CheckRules(t.Context(), s.read); err != nil || len(found) > 0 {
+	if found, err := CheckInvariants(t.Context(), s.read); err != nil || len(found) > 0 {
 		t.Errorf("found %v (%v)", found, err)
 	}
 }

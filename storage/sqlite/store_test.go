@@ -168,7 +168,7 @@ func (d *db) Invariants(t testing.TB) {
 	t.Helper()
 	raw := d.raw()
 	defer raw.Close()
-	broken, err := sqlite.CheckRules(context.Background(), raw)
+	broken, err := sqlite.CheckInvariants(context.Background(), raw)
 	if err != nil || len(broken) > 0 {
 		t.Errorf("rules that do not hold: %v (%v)", broken, err)
 	}

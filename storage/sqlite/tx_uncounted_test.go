@@ -354,7 +354,7 @@ func TestUncounted_Damage(t *testing.T) {
 		s.Kill()
 		d.exec(c.damage)
 		raw := d.raw()
-		found, err := sqlite.CheckRules(t.Context(), raw)
+		found, err := sqlite.CheckInvariants(t.Context(), raw)
 		if err != nil || !says(found, c.rule) {
 			t.Errorf("%s: found %v (%v)", c.damage, found, err)
 		}

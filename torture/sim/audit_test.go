@@ -25,7 +25,7 @@ var states = []storage.State{"", storage.Ready, storage.Ready, storage.Running, 
 func (w *world) audit() {
 	err := w.life.store.Store.Tx(context.Background(), func(in any) error {
 		tx := in.(*sql.Tx)
-		broken, err := sqlite.CheckRules(context.Background(), tx)
+		broken, err := sqlite.CheckInvariants(context.Background(), tx)
 		if err != nil {
 			return err
 		}

@@ -6,18 +6,18 @@ import (
 	"fmt"
 )
 
-// rule is a statement about the tables that holds between any two transactions.
-type rule struct {
+// invariant is a statement about the tables that holds between any two transactions.
+type invariant struct {
 	name  string // what there is if it does not hold
-	means string // the rule
+	means string // the statement
 	sql   string // returns a row for each place where it does not hold
 	quick bool   // the doctor checks it without full too, and has its own words for it
 	since int    // the version of the schema that it is about; lower ones have no such table
 }
 
-// tableRules is the one list of what must hold in the tables, whatever has happened
+// invariants is the one list of what must hold in the tables, whatever has happened
 // before: the doctor checks it, and so do the tests of all packages.
-var tableRules = []rule{
+var invariants = []invariant{
 	{name: "jobs in more than one table", means: "a job is in exactly one of live, finished and dead",
 		sql: `SELECT id FROM (SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead)
 GROUP BY id HAVING COUNT(*) > 1`},
@@ -210,7 +210,7 @@ WHERE NOT EXISTS (SELECT 1 FROM main.errand_job j WHERE j.id = s.id AND j.create
 AND NOT EXISTS (SELECT 1 FROM main.errand_finished j WHERE j.id = s.id AND j.created_at = s.created_at AND j.salt = s.salt)
 AND NOT EXISTS (SELECT 1 FROM main.errand_dead j WHERE j.id = s.id AND j.created_at = s.created_at AND j.salt = s.salt)`
 
-	remedyRule = "restore a backup, and report it: this must not happen"
+	remedyInvariant = "restore a backup, and report it: this must not happen"
 )
 
 // Querier runs a query: a *sql.DB, *sql.Conn or *sql.Tx.
@@ -218,27 +218,27 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// CheckRules returns a [Finding] for each rule of errand's tables that does not
+// CheckInvariants returns a [Finding] for each invariant of errand's tables that does not
 // hold, and none if all hold: each job is in one table, the kept counts are right,
 // no two leases have the same token, and so on. It reads all jobs. [Examine] calls
 // it if full is set, and tests of programs that write to the tables may.
-func CheckRules(ctx context.Context, db Querier) ([]Finding, error) {
-	return checkRules(ctx, db, schemaVersion, true)
+func CheckInvariants(ctx context.Context, db Querier) ([]Finding, error) {
+	return checkInvariants(ctx, db, schemaVersion, true)
 }
 
-// checkRules is CheckRules for a version of the schema, without the quick rules unless quick is set.
-func checkRules(ctx context.Context, db Querier, version int, quick bool) ([]Finding, error) {
+// checkInvariants is CheckInvariants for a version of the schema, without the quick invariants unless quick is set.
+func checkInvariants(ctx context.Context, db Querier, version int, quick bool) ([]Finding, error) {
 	var found []Finding
-	for _, r := range tableRules {
+	for _, r := range invariants {
 		if r.quick && !quick || r.since > version {
 			continue
 		}
 		n, err := countRows(ctx, db, r.sql)
 		if err != nil {
-			return found, fmt.Errorf("errand: rule about %s: %w", r.name, err)
+			return found, fmt.Errorf("errand: invariant about %s: %w", r.name, err)
 		}
 		if n > 0 {
-			found = append(found, Finding{"rules", SeverityError, fmt.Sprintf("%s: %d; %s", r.name, n, r.means), remedyRule})
+			found = append(found, Finding{"invariants", SeverityError, fmt.Sprintf("%s: %d; %s", r.name, n, r.means), remedyInvariant})
 		}
 	}
 	return found, nil

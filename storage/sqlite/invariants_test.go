@@ -11,7 +11,7 @@ import (
 	"github.com/errandq/errand/storage/sqlite"
 )
 
-// broken has for each rule a statement after which it does not hold.
+// broken has for each invariant a statement after which it does not hold.
 var broken = map[string]string{
 	"jobs in more than one table": `UPDATE errand_dead SET id = (SELECT MIN(id) FROM errand_job) WHERE id = (SELECT MIN(id) FROM errand_dead)`,
 	"wrong counts":                `UPDATE errand_number SET n = n + 1 WHERE id = (SELECT MAX(id) FROM errand_number WHERE id % 32 < 16)`,
@@ -92,14 +92,14 @@ func manyOf(table, columns string) string {
 INSERT INTO ` + table + ` SELECT ` + columns + ` FROM c, (SELECT * FROM ` + table + ` LIMIT 1)`
 }
 
-// Each rule holds in a database that has something of everything, and one that is
+// Each invariant holds in a database that has something of everything, and one that is
 // broken is found, by the doctor too.
 func TestRules(t *testing.T) {
 	ctx := context.Background()
 	sample := newDB(t, nil)
 	everything(t, sample.open())
 	sample.Invariants(t)
-	for _, name := range sqlite.Rules() {
+	for _, name := range sqlite.Invariants() {
 		t.Run(name, func(t *testing.T) {
 			if broken[name] == "" {
 				t.Fatal("nothing breaks it")
@@ -112,7 +112,7 @@ func TestRules(t *testing.T) {
 			d.exec(broken[name])
 			raw := d.raw()
 			defer raw.Close()
-			found, err := sqlite.CheckRules(ctx, raw)
+			found, err := sqlite.CheckInvariants(ctx, raw)
 			if err != nil || !says(found, name) {
 				t.Errorf("found %v (%v)", found, err)
 			}
@@ -125,14 +125,14 @@ func TestRules(t *testing.T) {
 			}
 		})
 	}
-	if len(broken) != len(sqlite.Rules()) {
-		t.Errorf("%d rules, of which %d can be broken", len(sqlite.Rules()), len(broken))
+	if len(broken) != len(sqlite.Invariants()) {
+		t.Errorf("%d invariants, of which %d can be broken", len(sqlite.Invariants()), len(broken))
 	}
 }
 
-func says(found []sqlite.Finding, rule string) bool {
+func says(found []sqlite.Finding, what string) bool {
 	for _, f := range found {
-		if f.Check == "rules" && strings.HasPrefix(f.Text, rule+": ") {
+		if f.Check == "invariants" && strings.HasPrefix(f.Text, what+": ") {
 			return true
 		}
 	}
