@@ -65,7 +65,7 @@ func (t *Tx) finish(f *storage.Finish, keep func(lane int64) time.Duration) (sto
 	if e.State != storage.Ready {
 		return storage.Applied, t.leave(r, e.State, keep(is.Lane))
 	}
-	is.State, is.Due = backAt(t.now, f.DueAt, e, is.Due)
+	is.State, is.Due, is.Delay = BackAt(t.now, f.DueAt, e, is.Due)
 	is.History, is.Doubt = is.History || r.Fails, is.Doubt && e.KeepCrashes
 	if is.Group == "" {
 		return storage.Applied, nil
@@ -82,18 +82,18 @@ func (t *Tx) finish(f *storage.Finish, keep func(lane int64) time.Duration) (sto
 	return storage.Applied, nil
 }
 
-// backAt returns the state of a job that is put back, and when it is due. was is when it was due.
-func backAt(now, at time.Time, e storage.Effect, was int64) (state storage.State, due int64) {
-	if state = storage.Ready; at.After(now) {
-		state = storage.Scheduled
-	}
-	switch {
+// BackAt returns the state of a job that is put back, when it is due, and how much of that is counted
+// from now. was is when it was due.
+func BackAt(now, at time.Time, e storage.Effect, was int64) (state storage.State, due, delay int64) {
+	switch due = Due(at); {
+	case at.After(now):
+		return storage.Scheduled, due, due - now.UnixMicro()
 	case !at.IsZero():
-		return state, Due(at)
+		return storage.Ready, due, 0
 	case e.KeepPlace:
-		return state, was
+		return storage.Ready, was, 0
 	}
-	return state, now.UnixMicro()
+	return storage.Ready, now.UnixMicro(), 0
 }
 
 // leave has a job end. Its group is to be settled.

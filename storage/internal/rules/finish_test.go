@@ -26,6 +26,7 @@ func TestTx_Finish(t *testing.T) {
 		})
 	}
 	same := func(*Row) {}
+	later := func(delay int64) func(r *Row) { return func(r *Row) { r.Is.Delay = delay } }
 	retried := storage.Counters{Attempt: 5, Retry: 4, Snoozes: 1}
 	settled := storage.Counters{Attempt: 5, Retry: 3, Snoozes: 1}
 	failed := &storage.NewFailure{Error: "bad"}
@@ -56,8 +57,8 @@ func TestTx_Finish(t *testing.T) {
 		"retried at once": {nil, storage.Finish{Outcome: storage.OutcomeRetry, Failure: failed}, 0, back(storage.Ready, 1000*second, retried, func(r *Row) {
 			r.Fails, r.Is.History = true, true
 		})},
-		"retried later":              {nil, storage.Finish{Outcome: storage.OutcomeRetry, DueAt: at(1001 * second)}, 0, back(storage.Scheduled, 1001*second, retried, same)},
-		"retried a bit later":        {nil, storage.Finish{Outcome: storage.OutcomeRetry, DueAt: now.Add(1)}, 0, back(storage.Scheduled, 1000*second+1, retried, same)},
+		"retried later":              {nil, storage.Finish{Outcome: storage.OutcomeRetry, DueAt: at(1001 * second)}, 0, back(storage.Scheduled, 1001*second, retried, later(second))},
+		"retried a bit later":        {nil, storage.Finish{Outcome: storage.OutcomeRetry, DueAt: now.Add(1)}, 0, back(storage.Scheduled, 1000*second+1, retried, later(1))},
 		"retried, due now":           {nil, storage.Finish{Outcome: storage.OutcomeRetry, DueAt: now}, 0, back(storage.Ready, 1000*second, retried, same)},
 		"retried, due before":        {nil, storage.Finish{Outcome: storage.OutcomeRetry, DueAt: at(999 * second)}, 0, back(storage.Ready, 999*second, retried, same)},
 		"retried after a lost lease": {func(j *Job) { j.Doubt, j.History = true, true }, storage.Finish{Outcome: storage.OutcomeRetry}, 0, back(storage.Ready, 1000*second, retried, func(r *Row) { r.Is.History = true })},
@@ -66,7 +67,7 @@ func TestTx_Finish(t *testing.T) {
 			back(storage.Ready, 1000*second, runs.Counters, func(r *Row) { r.Is.Doubt = true }),
 		},
 		"returned":           {nil, storage.Finish{Outcome: storage.OutcomeReturned, Failure: failed}, 0, back(storage.Ready, 900*second, storage.Counters{Attempt: 4, Retry: 3, Crashes: 2, Snoozes: 1}, same)},
-		"returned for later": {nil, storage.Finish{Outcome: storage.OutcomeReturned, DueAt: at(1001 * second)}, 0, back(storage.Scheduled, 1001*second, storage.Counters{Attempt: 4, Retry: 3, Crashes: 2, Snoozes: 1}, same)},
+		"returned for later": {nil, storage.Finish{Outcome: storage.OutcomeReturned, DueAt: at(1001 * second)}, 0, back(storage.Scheduled, 1001*second, storage.Counters{Attempt: 4, Retry: 3, Crashes: 2, Snoozes: 1}, later(second))},
 		"retried when asked to stop": {func(j *Job) { j.Cancelling = true }, storage.Finish{Outcome: storage.OutcomeRetry}, time.Minute, row(func(r *Row) {
 			r.Is.State, r.Is.Counters, r.PurgeAt = storage.Cancelled, settled, 1060*second
 		})},
