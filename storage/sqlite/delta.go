@@ -58,10 +58,10 @@ type delta struct {
 	low, high int64 // the range: of keys, or from one instance to another; high of setReady is a number of jobs
 	holder    int64 // an instance
 	fate      storage.Fate
-	seenUntil int64          // of a lease that is taken: as it was seen, which is a fence too
-	effect    storage.Effect // of an outcome; whether the due time stays, and the counters
-	stays     bool           // in its place in its group, see [storage.Finish]
-	role      rules.Role     // that it comes to have in its group; rules.NoRole: as it was
+	seenUntil int64      // of a lease that is taken: as it was seen, which is a fence too
+	clears    bool       // of setKept: the crashes of the job become zero
+	stays     bool       // in its place in its group, see [storage.Finish]
+	role      rules.Role // that it comes to have in its group; rules.NoRole: as it was
 	tell      audience
 	rest      *rewrite     // of setWork and setPlace
 	end       *departure   // of setGone
@@ -296,14 +296,13 @@ type departure struct {
 	at    int64
 	error string
 
-	keep        *storage.Retention // of a finished job, as the next two
-	purgeAt     int64
-	unkept      stateCode // the state of one that is not kept
-	reason      string    // of a dead one, as the next
-	inEffect    int64     // the policy
-	cause       int64     // in errand_cause
-	keepCrashes bool      // else they become zero before add
-	add         storage.Counters
+	keep     *storage.Retention // of a finished job, as the next two
+	purgeAt  int64
+	unkept   stateCode      // the state of one that is not kept
+	reason   string         // of a dead one, as the next
+	inEffect int64          // the policy
+	cause    int64          // in errand_cause
+	effect   storage.Effect // on the counters
 }
 
 // depart is apply for a job that leaves its table. Of a finished job the caller has

@@ -190,7 +190,7 @@ func (m *room) evict(r *jobRow) error {
 	if err := m.forgoKey(&r.facts); err != nil {
 		return err
 	}
-	found, err := m.leave(&r.facts, &departure{at: micros(m.at), keepCrashes: true})
+	found, err := m.leave(&r.facts, &departure{at: micros(m.at)})
 	if err != nil || !found {
 		return err
 	}

@@ -344,7 +344,7 @@ func (t *tx) endIfOver(r *jobRow, x *storage.Exchange, at int64, late *tooLate) 
 	o := r.option
 	startBy, deadline := o.times()
 	ended := storage.ExpiredJob{ID: r.id(), Counters: r.counters(), CreatedAt: fromMicros(r.CreatedAt), State: storage.Dead}
-	e := departure{state: dead, at: at, keepCrashes: true, inEffect: r.Policy}
+	e := departure{state: dead, at: at, effect: storage.Effect{KeepCrashes: true}, inEffect: r.Policy}
 	switch {
 	case startBy != 0 && startBy <= at:
 		ended.Reason, ended.Error = storage.ReasonExpired, storage.ErrorExpired

@@ -37,18 +37,15 @@ func (t *tx) finish(now time.Time, f *storage.Finish, keep *storage.Retention) (
 
 func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep *storage.Retention) (storage.ItemResult, error) {
 	at := micros(now)
-	var r jobRow
-	was, known := t.leased(f.Lease)
-	if !known {
-		was = facts{ID: f.Key, Token: f.Token, State: running}
+	was, result, err := t.leased(f.Lease)
+	if err != nil || result != storage.Applied {
+		return result, err
 	}
-	d := delta{change: setBack, was: &was, row: &r, effect: e, stays: f.Stays, tell: ownWorkers}
-	if r.State, r.DueAt = ready, at; !f.DueAt.IsZero() {
-		r.DueAt, d.effect.KeepPlace = rules.Due(f.DueAt), false
-		if f.DueAt.After(now) {
-			r.State, r.Delay = scheduled, r.DueAt-at
-		}
-	}
+	r := jobRow{facts: was}
+	d := delta{change: setBack, was: &was, row: &r, stays: f.Stays, tell: ownWorkers}
+	state, due, delay := rules.BackAt(now, f.DueAt, e, was.DueAt)
+	r.State, r.DueAt, r.Delay = codeOf(state), due, delay
+	r.count(e.Counters(was.counters()))
 	if f.Outcome == storage.OutcomeReturned || f.Outcome == storage.OutcomeInterrupted {
 		d.tell = everybody // this worker is done with it
 	}
@@ -84,7 +81,7 @@ func (t *tx) endIfCancelling(at int64, f *storage.Finish, keep *storage.Retentio
 
 // end finishes a job for good, keeping its row for a while or not.
 func (t *tx) end(at int64, f *storage.Finish, to storage.Effect, keep *storage.Retention) (storage.ItemResult, error) {
-	e := departure{state: done, at: at, error: f.Error, keep: keep, add: to.Add}
+	e := departure{state: done, at: at, error: f.Error, keep: keep, effect: to}
 	if to.State == storage.Cancelled {
 		e.state = cancelled
 	}
@@ -93,33 +90,33 @@ func (t *tx) end(at int64, f *storage.Finish, to storage.Effect, keep *storage.R
 
 func (t *tx) bury(now time.Time, f *storage.Finish, to storage.Effect) (r storage.ItemResult, err error) {
 	at := micros(now)
-	e := departure{state: dead, at: at, error: f.Error, reason: string(f.Reason), keepCrashes: to.KeepCrashes, add: to.Add}
+	e := departure{state: dead, at: at, error: f.Error, reason: string(f.Reason), effect: to}
 	if e.inEffect, err = t.policy(f.Policy); err != nil {
 		return 0, err
 	}
 	return t.leaveLeased(at, f, &e)
 }
 
-// leased returns what this instance knows of a lease of its own. The statement that uses it is
-// fenced by the token: the lease may be lost.
-func (t *tx) leased(l storage.Lease) (f facts, known bool) {
-	f, known = t.store.self.holds(l.Token)
-	return f, known && f.ID == l.Key
+// leased returns what is known of a job that is leased: this instance knows it of its own leases. The
+// statement that uses it is fenced by the token. The lease may be lost, also if leased says Applied.
+func (t *tx) leased(l storage.Lease) (facts, storage.ItemResult, error) {
+	if f, known := t.store.self.holds(l.Token); known && f.ID == l.Key {
+		return f, storage.Applied, nil
+	}
+	var r jobRow
+	err := t.row(sqlJob, []any{l.Key}, r.dest(&r.State)...)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && (r.Token != l.Token || r.State != running) {
+		result, err := t.notHeld(l)
+		return r.facts, result, err
+	}
+	return r.facts, storage.Applied, err
 }
 
 // leaveLeased is leave for a job that is leased, if it is still that.
 func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.ItemResult, error) {
-	gone, known := t.leased(f.Lease)
-	if !known {
-		var r jobRow
-		err := t.row(sqlJob, []any{f.Key}, r.dest(&r.State)...)
-		if errors.Is(err, sql.ErrNoRows) || err == nil && (r.Token != f.Token || r.State != running) {
-			return t.notHeld(f.Lease)
-		}
-		if err != nil {
-			return 0, err
-		}
-		gone = r.facts
+	gone, result, err := t.leased(f.Lease)
+	if err != nil || result != storage.Applied {
+		return result, err
 	}
 	gone.together = gone.together && f.Then == nil // what follows is enqueued once the job is gone
 	t.store.marks.brings(gone.Lane, int64(f.Bytes()))

@@ -64,8 +64,8 @@ UNION ALL SELECT queue, kind, state = 1, state = 2 FROM (SELECT lane, state` + f
 // is 86400000000 in the SQL.
 const keepDated = 24 * int64(time.Hour/time.Microsecond)
 
-// stateCode is a state as the tables have it, and one that there is.
-type stateCode int
+// stateCode is a state as the tables have it, and one that there is. It is small for the sake of facts.
+type stateCode int8
 
 // Scan implements [sql.Scanner].
 func (s *stateCode) Scan(v any) error {
@@ -266,7 +266,7 @@ func (t *tx) askToStop(id int64) error {
 
 // cancelWaiting ends a job that does not run as cancelled.
 func (t *tx) cancelWaiting(at int64, f *facts, keep *storage.Retention) error {
-	_, err := t.leave(f, &departure{state: cancelled, at: at, keepCrashes: true, keep: keep})
+	_, err := t.leave(f, &departure{state: cancelled, at: at, effect: storage.Effect{KeepCrashes: true}, keep: keep})
 	return err
 }
 

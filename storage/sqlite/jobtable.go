@@ -22,13 +22,9 @@ WHERE id = ? AND state = 7`
 	sqlExtendAsked = sqlExtendAny + ` RETURNING cancelling`
 	sqlExtendAny   = `UPDATE main.errand_job SET until = MAX(?, until + 1) WHERE id = ? AND token = ? AND state = 3`
 
-	sqlReschedule = `UPDATE main.errand_job SET state = ?, due_at = COALESCE(?, due_at), delay = ?,
-attempt = attempt + ?, retry = retry + ?, snoozes = snoozes + ?, crashes = crashes * ? + ?,
+	sqlReschedule = `UPDATE main.errand_job SET state = ?, due_at = ?, delay = ?, attempt = ?, retry = ?, snoozes = ?, crashes = ?,
 instance = 0, until = 0, fate = 0, cancelling = 0
 WHERE id = ? AND token = ? AND state = 3 AND cancelling = 0`
-	// For a job of which the instance does not know that, see leased. It takes twice the time.
-	sqlRescheduleUnknown = sqlReschedule + `
-RETURNING lane, attempt, options, args IS NULL, COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
 	sqlRunNow  = `UPDATE main.errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
 	sqlMove    = `UPDATE main.errand_job SET state = ?2, delay = ?3 WHERE id IN (SELECT value FROM json_each(?1))`
 	sqlMoveTo  = `UPDATE main.errand_job SET state = ?2, delay = ?3, due_at = ?4 WHERE id IN (SELECT value FROM json_each(?1))`
@@ -62,7 +58,7 @@ RETURNING CASE WHEN options & 1 THEN -id ELSE lane END`
 
 	sqlDropJob = `DELETE FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
 	sqlKeep    = `INSERT INTO main.errand_finished (` + carriedColumns + `, attempt, snoozes, crashes, state, ended_at, purge_at, error)
-SELECT ` + carriedColumns + `, attempt + ?, snoozes, crashes * ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
+SELECT ` + carriedColumns + `, ?, snoozes, ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
 	// For a job that has nothing but args; the rest would cost 0.6 us more.
 	sqlKeepPlain = `INSERT ` + keepPlain + ` WHERE id = ? AND token = ? AND state = 3`
 	keepPlain    = `INTO main.errand_finished (` + coreColumns + `, token, attempt, args, state, ended_at, purge_at)
@@ -78,7 +74,7 @@ WHERE id BETWEEN ? AND ? AND state = 2`
 	sqlDropOptions = `DELETE FROM main.errand_option WHERE job BETWEEN ? AND ?`
 
 	sqlBury = `INSERT INTO main.errand_dead (` + carriedColumns + `, attempt, crashes, snoozes, in_effect, ended_at, reason, error, cause)
-SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
+SELECT ` + carriedColumns + `, ?, ?, ?, ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
 	sqlDropDead = `DELETE FROM main.errand_dead WHERE id = ?1 RETURNING cause`
 
 	sqlInsertPayload = `INSERT INTO main.errand_payload (job, headers, args) VALUES (?, ?, ?)`
@@ -135,7 +131,7 @@ func (t *tx) write(d *delta) (found bool, err error) {
 		}
 		n, err = t.execCount(text, r.Token, d.to.holder, d.to.until, r.ID)
 	case setBack:
-		n, err = t.putBack(d)
+		n, err = t.execCount(sqlReschedule, r.State, r.DueAt, r.Delay, r.Attempt, r.Retry, r.Snoozes, r.Crashes, was.ID, was.Token)
 	case setRunNow:
 		n, err = t.execCount(sqlRunNow, was.ID, d.at)
 	case setWork, setPlace:
@@ -157,7 +153,7 @@ func (t *tx) write(d *delta) (found bool, err error) {
 	case setStop:
 		n, err = t.execCount(sqlAskToStop, was.ID)
 	case setKept:
-		n, err = t.execCount(sqlMarkKept, was.ID, was.Token, was.State, d.effect.KeepCrashes)
+		n, err = t.execCount(sqlMarkKept, was.ID, was.Token, was.State, !d.clears)
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
@@ -165,41 +161,19 @@ func (t *tx) write(d *delta) (found bool, err error) {
 	return n > 0, err
 }
 
-// putBack is write for a leased job that waits again.
-func (t *tx) putBack(d *delta) (n int64, err error) {
-	r, was, add := d.row, d.was, &d.effect.Add
-	var due any // as it was
-	if !d.effect.KeepPlace {
-		due = r.DueAt
-	}
-	values := []any{r.State, due, r.Delay, add.Attempt, add.Retry, add.Snoozes, d.effect.KeepCrashes, add.Crashes, was.ID, was.Token}
-	if was.Lane != 0 {
-		n, err = t.execCount(sqlReschedule, values...)
-	} else {
-		b := t.returned()
-		err = t.row(sqlRescheduleUnknown, values, &b.Lane, &b.Attempt, &b.Options, &b.Beside, &b.Size)
-		was.Lane, was.Attempt, was.Options, was.Beside, was.Size = b.Lane, b.Attempt-add.Attempt, b.Options, b.Beside, b.Size
-		n = 1
-	}
-	state := r.State
-	r.facts = *was
-	r.State, r.Attempt = state, was.Attempt+add.Attempt
-	return n, err
-}
-
 // remove is write for a job that leaves its table: it has the job enter the one to which it goes, if
 // any, before.
 func (t *tx) remove(f *facts, e *departure) (found bool, err error) {
-	n := int64(1)
+	n, is := int64(1), e.effect.Counters(f.counters())
 	switch e.state {
 	case done, cancelled, expired:
-		if f.plain && e.error == "" && e.add.Attempt == 0 {
+		if f.plain && e.error == "" && e.effect.Add.Attempt == 0 {
 			n, err = t.execCount(sqlKeepPlain, e.state, e.at, e.purgeAt, f.ID, f.Token)
 			break
 		}
-		n, err = t.execCount(sqlKeep, e.add.Attempt, e.keepCrashes, e.state, e.at, e.purgeAt, nullable(e.error), f.ID, f.Token, f.State)
+		n, err = t.execCount(sqlKeep, is.Attempt, is.Crashes, e.state, e.at, e.purgeAt, nullable(e.error), f.ID, f.Token, f.State)
 	case dead:
-		n, err = t.execCount(sqlBury, e.add.Attempt, e.keepCrashes, e.add.Crashes, e.add.Snoozes, e.inEffect, e.at, e.reason, e.error, e.cause, f.ID, f.Token, f.State)
+		n, err = t.execCount(sqlBury, is.Attempt, is.Crashes, is.Snoozes, e.inEffect, e.at, e.reason, e.error, e.cause, f.ID, f.Token, f.State)
 	}
 	if n > 0 && err == nil && f.State.live() {
 		n, err = t.execCount(sqlDropJob, f.ID, f.Token, f.State)
@@ -544,7 +518,7 @@ func (t *tx) leaseInRun(d *delta) bool {
 
 // endInRun reports whether the end of a job goes with a run: if it is not kept, with its option.
 func (t *tx) endInRun(f *facts, e *departure) bool {
-	if !f.together || e.unkept != done && (e.state != done || !f.plain) || e.error != "" || e.add != (storage.Counters{}) || t.stmts == nil || !t.stmts.runs.open {
+	if !f.together || e.unkept != done && (e.state != done || !f.plain) || e.error != "" || e.effect.Add != (storage.Counters{}) || t.stmts == nil || !t.stmts.runs.open {
 		return false
 	}
 	rs, end := &t.stmts.runs, inRun{key: f.ID, token: f.Token, size: f.Size, option: f.Options&hasOption != 0}

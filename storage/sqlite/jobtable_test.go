@@ -148,7 +148,9 @@ func TestJob_HeadersAlone(t *testing.T) {
 
 // A row is written with all that the job has.
 func TestJob_InsertAll(t *testing.T) {
-	for _, job := range []sqlite.JobRow{{Snoozes: 3}, {Retry: 1, Crashes: 2, Snoozes: 3, Timeout: 4}} {
+	for _, n := range [][4]int64{{2: 3}, {1, 2, 3, 4}} {
+		var job sqlite.JobRow
+		job.Retry, job.Crashes, job.Snoozes, job.Timeout = n[0], n[1], n[2], n[3]
 		got, err := newDB(t, nil).open().InsertAndRead(job)
 		if err != nil || got != [3]int64{job.Retry, job.Crashes, job.Snoozes} {
 			t.Errorf("read %v, %v: want that of %+v", got, err, job)
@@ -227,7 +229,7 @@ func changes(spec *ast.ValueSpec, change *regexp.Regexp) (found bool) {
 // sets columns to parameters, but for these.
 func TestJobs_SetParameters(t *testing.T) {
 	reckons := []string{
-		"sqlLease", "sqlLeaseBlocked", "sqlLeaseRun", "sqlExtendAny", "sqlReschedule", "sqlRunNow", "sqlReplace", "sqlChangeJob", "sqlEditJob",
+		"sqlLease", "sqlLeaseBlocked", "sqlLeaseRun", "sqlExtendAny", "sqlRunNow", "sqlReplace", "sqlChangeJob", "sqlEditJob",
 		"sqlHandBack", "sqlMarkKept", "sqlShift",
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), "jobtable.go", nil, parser.SkipObjectResolution)

@@ -290,9 +290,7 @@ func (t *tx) standing(l storage.Lease, c *checkpointed) (storage.ItemResult, err
 // markKept notes in the row of a leased job that errand_kept has one of it. Without
 // keepCrashes its crashes become zero. It reports whether the lease is held.
 func (t *tx) markKept(l storage.Lease, keepCrashes bool) (bool, error) {
-	d := delta{change: setKept, was: &facts{ID: l.Key, Token: l.Token, State: running}}
-	d.effect.KeepCrashes = keepCrashes
-	return t.apply(&d)
+	return t.apply(&delta{change: setKept, was: &facts{ID: l.Key, Token: l.Token, State: running}, clears: !keepCrashes})
 }
 
 // keepProgress keeps how far a job has got, if that is known.

@@ -41,8 +41,6 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlExtendAsked:  "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlReschedule:   "USING INTEGER PRIMARY KEY (rowid=?)",
 
-		sqlRescheduleUnknown: "USING INTEGER PRIMARY KEY (rowid=?)",
-
 		sqlIsCancelling:  "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlKeep:          "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlBury:          "USING INTEGER PRIMARY KEY (rowid=?)",

@@ -53,17 +53,22 @@ const (
 
 // facts are what has to be known of a job when its row goes. Of a leased job none
 // of them changes while the lease is held, but see forgetFacts.
+// With more than 128 bytes a map would have each of them on the heap.
 type facts struct {
 	ID        int64
 	Token     int64
 	Lane      int64
-	State     stateCode
+	DueAt     int64 `db:"due_at"`
 	Attempt   int
+	Retry     int64
+	Crashes   int64
+	Snoozes   int64
 	UniqueKey sql.NullString `db:"unique_key"`
 	Policy    int64
 	Options   int64
+	Size      int64 // of args and headers; 0 if they are beside and were not read
+	State     stateCode
 	Beside    bool    // args and headers are in errand_payload
-	Size      int64   // of args and headers; 0 if they are beside and were not read
 	plain     bool    // the job has nothing but args
 	together  bool    // the job is leased and has no unique key, and FinishTx has not ended it as far as is known: see endInRun
 	option    *option // of a job that is new or leased; of others nil until it is read, see headsOf
@@ -75,15 +80,11 @@ type jobRow struct {
 	Queue     string
 	Kind      string
 	Priority  int
-	DueAt     int64 `db:"due_at"`
 	Delay     int64
 	Salt      uint32
 	CreatedAt int64 `db:"created_at"`
 	Instance  int64
 	Until     int64
-	Retry     int64
-	Crashes   int64
-	Snoozes   int64
 	Timeout   int64
 	Doc       []byte // of the policy
 	Headers   []byte
@@ -127,8 +128,13 @@ func (r *jobRow) numbers() [6]*int64 {
 func (r *jobRow) id() storage.ID { return idOf(r.CreatedAt, r.Salt, r.ID) }
 
 // counters returns the four counters.
-func (r *jobRow) counters() storage.Counters {
-	return storage.Counters{Attempt: r.Attempt, Retry: int(r.Retry), Crashes: int(r.Crashes), Snoozes: int(r.Snoozes)}
+func (f *facts) counters() storage.Counters {
+	return storage.Counters{Attempt: f.Attempt, Retry: int(f.Retry), Crashes: int(f.Crashes), Snoozes: int(f.Snoozes)}
+}
+
+// count sets the four counters.
+func (f *facts) count(n storage.Counters) {
+	f.Attempt, f.Retry, f.Crashes, f.Snoozes = n.Attempt, int64(n.Retry), int64(n.Crashes), int64(n.Snoozes)
 }
 
 // Asking for a column takes as long as a tenth of the whole, so that the numbers
@@ -155,8 +161,8 @@ func (r *jobRow) set(lane int64, v []driver.Value) error {
 		}
 		ints[i] = x
 	}
-	*r = jobRow{Priority: int(ints[1]), DueAt: ints[2], Salt: uint32(ints[4]), CreatedAt: ints[5]}
-	r.ID, r.Lane, r.State, r.Attempt = ints[0], lane, ready, int(ints[3])
+	*r = jobRow{Priority: int(ints[1]), Salt: uint32(ints[4]), CreatedAt: ints[5]}
+	r.ID, r.Lane, r.State, r.DueAt, r.Attempt = ints[0], lane, ready, ints[2], int(ints[3])
 	r.Headers, _ = v[6].([]byte) // nil if NULL
 	r.Args, _ = v[7].([]byte)
 	r.UniqueKey.String, r.UniqueKey.Valid = v[8].(string)
