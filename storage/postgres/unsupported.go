@@ -86,7 +86,13 @@ func (s *Store) Release(context.Context, time.Time, storage.Lane, string) (bool,
 }
 
 // Holds returns none: there can be none yet.
-func (s *Store) Holds(context.Context, time.Time) ([]storage.HoldState, error) { return nil, nil }
+func (s *Store) Holds(ctx context.Context, _ time.Time) ([]storage.HoldState, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	s.leave()
+	return nil, nil
+}
 
 // Stats is not supported yet.
 func (s *Store) Stats(context.Context) ([]storage.LaneStats, error) {

@@ -17,7 +17,9 @@ func (f *fixture) checkpoint(s storage.Store, l storage.Lease, data string, want
 // says is checkpoint with all that there is to say.
 func (f *fixture) says(s storage.Store, c storage.Checkpoint, want storage.ItemResult) {
 	f.Helper()
-	if r, err := s.Checkpoint(f.ctx, c); err != nil || r != want {
+	r, err := s.Checkpoint(f.ctx, c)
+	f.able(err)
+	if err != nil || r != want {
 		f.Errorf("Checkpoint returned %d, %v; want %d", r, err, want)
 	}
 }

@@ -178,12 +178,10 @@ If the job waits behind the holder of its unique key, Head is that holder.`, fun
 		if a, err := f.s.Ahead(f.ctx, id, 9); err != nil || a.Head != l.ID {
 			f.Errorf("ahead of it is %+v, %v", a, err)
 		}
-		if _, err := f.s.RunNow(f.ctx, f.now, storage.Selection{IDs: []storage.ID{id}}, storage.Waiting{First: true}); err != nil {
-			f.Errorf("RunNow: %v", err)
-		}
-		if _, err := f.s.Change(f.ctx, f.now, storage.Selection{IDs: []storage.ID{id}}, storage.Edit{DueAt: f.now}); err != nil {
-			f.Errorf("Change: %v", err)
-		}
+		_, err := f.s.RunNow(f.ctx, f.now, storage.Selection{IDs: []storage.ID{id}}, storage.Waiting{First: true})
+		f.must(err)
+		_, err = f.s.Change(f.ctx, f.now, storage.Selection{IDs: []storage.ID{id}}, storage.Edit{DueAt: f.now})
+		f.must(err)
 		f.is(storage.Blocked, id)
 		f.cancel(id)
 		f.answers("when it is cancelled", storage.Enqueued{ID: l.ID, Duplicate: true})

@@ -391,12 +391,15 @@ type repetition struct {
 	done, undone string
 }
 
-// repeated checks calls whose answer is lost.
+// repeated checks calls whose answer is lost, but for what the store lacks.
 func (f *fixture) repeated(commits bool, all ...repetition) {
 	f.Helper()
 	for _, r := range all {
 		f.loses(f.s, commits, 1)
 		_, err := r.call()
+		if f.lacked(err) != "" {
+			continue
+		}
 		f.unknown(r.name, err)
 		got, err := r.call()
 		if want := ifSo(commits, r.done, r.undone); got != want || err != nil {
@@ -474,7 +477,7 @@ RunNow with a Limit may be repeated, and takes up to as many jobs more.`, func(f
 				return "", f.s.Hold(f.ctx, f.now, storage.Hold{Lane: whole, Reason: "x"})
 			}, "", ""},
 			repetition{"Configure", func() (string, error) {
-				return "", f.s.Configure(f.ctx, whole, storage.Settings{"unheard of": 7})
+				return "", f.s.Configure(f.ctx, whole, storage.Settings{storage.SettingGroupLimit: 7}) // which gives Regroup something to do
 			}, "", ""},
 			repetition{"Checkpoint", func() (string, error) {
 				r, err := f.s.Checkpoint(f.ctx, storage.Checkpoint{Lease: l.Lease, Data: []byte("here")})
@@ -507,7 +510,7 @@ RunNow with a Limit may be repeated, and takes up to as many jobs more.`, func(f
 		taken := ifSo[int64](commits, 2, 1) // by RunNow
 		f.counts(of("dead", storage.Ready, 2), of("later", storage.Ready, taken), of("later", storage.Scheduled, 3-taken),
 			count(storage.Running, 1), of("other", storage.Dead, 1))
-		if r := f.record(l.ID); string(r.Checkpoint) != "here" {
+		if r := f.record(l.ID); string(r.Checkpoint) != "here" && !slices.Contains(f.partial, "Checkpoint") {
 			f.Errorf("the checkpoint is %q", r.Checkpoint)
 		}
 		if all, err := f.s.Settings(f.ctx); err != nil || len(all) != 1 {

@@ -24,15 +24,14 @@ func (f *fixture) purgeDead(sel storage.Selection) storage.Step {
 // takeSteps takes all steps of a change of many jobs.
 func takeSteps(t interface {
 	Helper()
+	must(err error)
 	Fatalf(format string, args ...any)
 }, sel storage.Selection, call func(storage.Selection) (storage.Step, error),
 ) (sum storage.Step) {
 	t.Helper()
 	for range 1000 {
 		step, err := call(sel)
-		if err != nil {
-			t.Fatalf("unexpected error: %v", err)
-		}
+		t.must(err)
 		sum.N += step.N
 		sum.Duplicates = append(sum.Duplicates, step.Duplicates...)
 		sum.NotFound = append(sum.NotFound, step.NotFound...)

@@ -80,6 +80,7 @@ If it is not [Applied], nothing was done.`, func(f *fixture) {
 			} {
 				var told []storage.Step
 				step, err := call(under(c.lease, storage.Selection{}, &told))
+				f.able(err)
 				if err != nil || step.N != 0 || step.Taken != 0 || step.Refused != c.want || told != nil {
 					f.Errorf("%s under a lease that is %s: %+v, %v; want it refused as %d, and no place asked for: %+v", name, what, step, err, c.want, told)
 				}
@@ -95,6 +96,7 @@ Taken is how many jobs the step was about, whatever became of them.`, func(f *fi
 			l := f.run(f.s)
 			var told []storage.Step
 			step, err := call(under(l.Lease, storage.Selection{}, &told))
+			f.able(err)
 			if err != nil || step.N != 2 || step.Taken != 2 || step.Refused != storage.Applied || len(told) != 1 || !reflect.DeepEqual(told[0], step) {
 				f.Errorf("%s: %+v, %v; the place was asked for with %+v", name, step, err, told)
 			}

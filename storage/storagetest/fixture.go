@@ -34,10 +34,11 @@ type fixture struct {
 
 	revisions map[string][]int64 // by name, all that a schedule was given
 	lacking   *lacking           // nil: anything may be missing
+	partial   []storage.Feature  // what the store says that it lacks
 }
 
 func newFixture(t testing.TB, db DB) *fixture {
-	return &fixture{
+	f := &fixture{
 		TB:     t,
 		ctx:    context.Background(),
 		db:     db,
@@ -48,10 +49,13 @@ func newFixture(t testing.TB, db DB) *fixture {
 
 		revisions: map[string][]int64{},
 	}
+	f.partial = storage.LacksOf(f.s)
+	return f
 }
 
 func (f *fixture) must(err error) {
 	f.Helper()
+	f.able(err)
 	if err != nil {
 		f.Fatalf("unexpected error: %v", err)
 	}
@@ -132,6 +136,11 @@ func (f *fixture) exchange(s storage.Store, x storage.Exchange) storage.Exchange
 	if len(res.Extended) != len(x.Extend) || len(res.Started) != len(x.Start) || len(res.Finished) != len(x.Finish) || len(res.Leased) > x.Wanted()+x.Urgent {
 		f.Fatalf("Exchange of %d to extend, %d to start, %d to finish, %d wanted returned %d, %d, %d, %d",
 			len(x.Extend), len(x.Start), len(x.Finish), x.Wanted()+x.Urgent, len(res.Extended), len(res.Started), len(res.Finished), len(res.Leased))
+	}
+	for i, r := range res.Finished {
+		if r == storage.Unable {
+			f.able(storage.Lacking(f.partial, x.Finish[i].Needs()))
+		}
 	}
 	for _, l := range res.Leased {
 		f.token(l.Token)

@@ -2,11 +2,15 @@ package storagetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/errandq/errand/storage"
 )
 
 // Option changes what [Run] asks of a Store.
@@ -30,6 +34,9 @@ func Without(names ...string) Option {
 // interface, or another word for what the message of a failed case says. [Run] skips the cases
 // that need it, and logs how many there are of each. To skip a case for want of anything else is
 // an error, and so is a name for want of which no case is skipped.
+//
+// What a Store says itself that it lacks, see [storage.Partial], is not to be named: a case is
+// skipped, and counted, where a call or an item that it makes needs that.
 func Lacking(names ...string) Option {
 	return func(l *leftOut) { l.lacking.names = append(l.lacking.names, names...) }
 }
@@ -44,10 +51,16 @@ type lacking struct {
 // skip ends a case that needs something optional which the store lacks.
 func (f *fixture) skip(what string) {
 	f.Helper()
+	if l := f.lacking; l != nil && !slices.Contains(l.names, what) {
+		f.Fatalf("the case needs what the store lacks: %s. If it may lack that, name it in Lacking", what)
+	}
+	f.skipped(what)
+}
+
+// skipped is skip for what the store is known to lack.
+func (f *fixture) skipped(what string) {
+	f.Helper()
 	if l := f.lacking; l != nil {
-		if !slices.Contains(l.names, what) {
-			f.Fatalf("the case needs what the store lacks: %s. If it may lack that, name it in Lacking", what)
-		}
 		if l.skipped == nil {
 			l.skipped = map[string]int{}
 		}
@@ -56,15 +69,40 @@ func (f *fixture) skip(what string) {
 	f.Skipf("the store lacks: %s", what)
 }
 
+// lacked returns the feature of [storage.Partial] for want of which a call returned err, or "".
+func (f *fixture) lacked(err error) storage.Feature {
+	if !errors.Is(err, storage.ErrLacking) {
+		return ""
+	}
+	_, names, _ := strings.Cut(err.Error(), storage.ErrLacking.Error()+": ")
+	for _, feature := range f.partial {
+		if strings.HasPrefix(names+", ", string(feature)+", ") {
+			return feature
+		}
+	}
+	return ""
+}
+
+// able ends the case if a call returned err for want of what the store lacks.
+func (f *fixture) able(err error) {
+	f.Helper()
+	if feature := f.lacked(err); feature != "" {
+		f.skipped(string(feature))
+	}
+}
+
 // report ends a run over so many cases, of which some may not have been chosen to run.
 func (l *lacking) report(t testing.TB, all int) {
 	t.Helper()
-	n := 0
-	var each []string
 	for _, name := range l.names {
-		if n += l.skipped[name]; l.skipped[name] == 0 && l.ran == all {
+		if l.skipped[name] == 0 && l.ran == all {
 			t.Errorf("no case is skipped for want of %s: take it from Lacking", name)
 		}
+	}
+	n := 0
+	var each []string
+	for _, name := range slices.Sorted(maps.Keys(l.skipped)) {
+		n += l.skipped[name]
 		each = append(each, fmt.Sprintf("%s %d", name, l.skipped[name]))
 	}
 	if n > 0 {

@@ -120,3 +120,29 @@ func TestRun_lacking(t *testing.T) {
 		}
 	}
 }
+
+// A case is skipped where it needs what the store says that it lacks, and fails if the store has not said so.
+func TestRun_partial(t *testing.T) {
+	for name, feature := range map[string]storage.Feature{"redrive_ids": storage.FeatureTags, "outcome_stopped": storage.FeatureUnavailable} {
+		c := caseNamed(name)
+		if len(c) != 1 {
+			t.Fatalf("the case %s has another name now", name)
+		}
+		for _, says := range []bool{true, false} {
+			l := &lacking{}
+			got := record(t, func(t testing.TB) {
+				c[0].checkIn(context.Background(), t, newBroken(func(in *instance) storage.Store {
+					p := soundPartly(in)
+					p.lacks = []storage.Feature{feature}
+					if !says {
+						return p.hooks
+					}
+					return p
+				}), l)
+			})
+			if (got == "") != says || (l.skipped[string(feature)] == 1) != says {
+				t.Errorf("%s, which needs %s; the store says so: %t; skipped %v, and failed: %q", name, feature, says, l.skipped, got)
+			}
+		}
+	}
+}
