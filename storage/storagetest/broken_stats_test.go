@@ -79,7 +79,7 @@ var statsFaults = []fault{
 			s.Succeeded = latest
 		})
 	}()},
-	{"what is unavailable as a failure", "stats_last", eachLane(func(m *Memory, s *storage.LaneStats) {
+	{"what is unavailable as a failure", "stats_unavailable", eachLane(func(m *Memory, s *storage.LaneStats) {
 		for _, j := range m.jobs {
 			if j.unspent != 0 {
 				s.FailedJob, s.Failed = j.ID, s.Failed.Add(time.Second)
@@ -101,7 +101,7 @@ func there(s *storage.LaneStats) int64 {
 var totalsFaults = []fault{
 	{"jobs done that are not there do not count", "totals_ended", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Done = s.Done })},
 	{"cancelled ones that are not there do not count", "totals_ended", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Cancelled = s.Cancelled })},
-	{"expired ones that are not there do not count", "totals_ended", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Expired = s.Expired })},
+	{"expired ones that are not there do not count", "totals_expired", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Expired = s.Expired })},
 	{"enqueued are those that there are", "totals_ended", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Enqueued = there(s) })},
 	{"a redrive takes a death back", "totals_redriven", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Dead = s.Dead })},
 	{"jobs that come from another lane count", "totals_changed", eachLane(func(_ *Memory, s *storage.LaneStats) {

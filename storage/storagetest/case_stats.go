@@ -158,8 +158,8 @@ FailedJob is the job of that, and Error its last error, if the job is there stil
 		failed := f.now
 		f.later(time.Minute)
 		b = f.leaseOne(f.s)
-		f.apply(f.s, storage.Finish{Lease: b.Lease, Outcome: storage.OutcomeUnavailable, Error: "no route", DueAt: f.now.Add(time.Hour)})
-		last("one that costs nothing", succeeded, failed, b.ID, "no route")
+		f.apply(f.s, storage.Finish{Lease: b.Lease, Outcome: storage.OutcomeSnooze, DueAt: f.now.Add(time.Hour)})
+		last("one that costs nothing", succeeded, failed, b.ID, "refused")
 		c := f.bury(storage.ReasonSnoozed, "snoozed too often")
 		last("a death", succeeded, f.now, c, "snoozed too often")
 		failed = f.now
@@ -176,5 +176,19 @@ FailedJob is the job of that, and Error its last error, if the job is there stil
 		f.now = began
 		f.apply(f.s, storage.Finish{Lease: f.run(f.s).Lease, Outcome: storage.OutcomeDone})
 		last("two instances", f.now, failed, storage.ID{}, "")
+	}},
+
+	{"stats_unavailable", `Failed is when, for the last time, a Failure was added to a history or a job died; zero if none has.
+FailedJob is the job of that, and Error its last error, if the job is there still.`, func(f *fixture) {
+		failed := f.now
+		f.apply(f.s, storage.Finish{Lease: f.run(f.s).Lease, Outcome: storage.OutcomeRetry, Failure: &storage.NewFailure{Error: "refused"}})
+		f.later(time.Minute)
+		l := f.leaseOne(f.s)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeUnavailable, Error: "no route", DueAt: f.now.Add(time.Hour)})
+		all, err := f.s.Stats(f.ctx)
+		f.must(err)
+		if s := all[0]; !s.Failed.Equal(failed) || s.FailedJob != l.ID || s.Error != "no route" {
+			f.Errorf("%+v, want a failure at %v of job %v with its last error", s, failed, l.ID)
+		}
 	}},
 }

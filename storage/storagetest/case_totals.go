@@ -28,12 +28,17 @@ func (f *fixture) totals(what string, of storage.Lane, want ...int64) {
 	}
 }
 
-// endAll ends five jobs of the usual lane, of which two are cancelled, with this retention.
-func (f *fixture) endAll(r storage.Retention) {
+// expire has a job of the usual lane expire, with this retention.
+func (f *fixture) expire(r storage.Retention) {
 	f.Helper()
 	f.add(newJob(startWithin(time.Second)))
 	f.later(time.Minute)
-	f.exchange(f.s, storage.Exchange{Wants: wants(1), Retention: r}) // expires it
+	f.exchange(f.s, storage.Exchange{Wants: wants(1), Retention: r})
+}
+
+// endAll ends four jobs of the usual lane, of which two are cancelled, with this retention.
+func (f *fixture) endAll(r storage.Retention) {
+	f.Helper()
 	done, dead := f.run(f.s), f.run(f.s)
 	cancelled := f.add(newJob())[0]
 	f.exchange(f.s, storage.Exchange{Finish: []storage.Finish{{Lease: done.Lease, Outcome: storage.OutcomeDone}, died(dead.Lease, storage.ReasonPermanent, "no")}, Retention: r})
@@ -50,9 +55,9 @@ None of them ever falls.
 Done to Dead are how many have come to these states.`, func(f *fixture) {
 		f.totals("nothing", usualLane, 0, 0, 0, 0, 0)
 		f.endAll(kept(keep))
-		f.totals("kept", usualLane, 5, 1, 2, 1, 1)
+		f.totals("kept", usualLane, 4, 1, 2, 0, 1)
 		f.endAll(storage.Retention{})
-		f.totals("not kept", usualLane, 10, 2, 4, 2, 2)
+		f.totals("not kept", usualLane, 8, 2, 4, 0, 2)
 		f.later(2 * keep)
 		for {
 			_, next, err := f.s.PurgeFinished(f.ctx, f.now)
@@ -61,18 +66,34 @@ Done to Dead are how many have come to these states.`, func(f *fixture) {
 				break
 			}
 		}
-		f.totals("purged", usualLane, 10, 2, 4, 2, 2)
+		f.totals("purged", usualLane, 8, 2, 4, 0, 2)
 		f.endAll(kept(keep))
-		for _, states := range [][]storage.State{{storage.Dead}, {storage.Done, storage.Cancelled, storage.Expired}} {
+		for _, states := range [][]storage.State{{storage.Dead}, {storage.Done, storage.Cancelled}} {
 			_, err := f.s.Delete(f.ctx, storage.Selection{Filter: storage.Filter{States: states}})
 			f.must(err)
 		}
-		f.totals("deleted", usualLane, 15, 3, 6, 3, 3)
+		f.totals("deleted", usualLane, 12, 3, 6, 0, 3)
 		f.add(newJob(), newJob(delay(time.Hour)), newJob(grouped("g")), newJob(grouped("g")))
 		f.lease(f.s, 1)
-		f.totals("in each state", usualLane, 19, 3, 6, 3, 3)
+		f.totals("in each state", usualLane, 16, 3, 6, 0, 3)
 		f.enqueue(newJob(unique("k")), newJob(unique("k")))
-		f.totals("a duplicate", usualLane, 20, 3, 6, 3, 3)
+		f.totals("a duplicate", usualLane, 17, 3, 6, 0, 3)
+	}},
+
+	{"totals_expired", `Done to Dead are how many have come to these states.
+None of them ever falls.`, func(f *fixture) {
+		f.expire(kept(keep))
+		f.totals("kept", usualLane, 1, 0, 0, 1, 0)
+		f.expire(storage.Retention{})
+		f.totals("not kept", usualLane, 2, 0, 0, 2, 0)
+		f.later(2 * keep)
+		_, _, err := f.s.PurgeFinished(f.ctx, f.now)
+		f.must(err)
+		f.totals("purged", usualLane, 2, 0, 0, 2, 0)
+		f.expire(kept(keep))
+		_, err = f.s.Delete(f.ctx, storage.Selection{Filter: storage.Filter{States: []storage.State{storage.Expired}}})
+		f.must(err)
+		f.totals("deleted", usualLane, 3, 0, 0, 3, 0)
 	}},
 
 	{"totals_redriven", `A redrive changes none of them: a job that dies again counts as Dead again.
