@@ -42,19 +42,32 @@ CREATE TABLE errand_lane (
   UNIQUE (queue, kind)
 );
 
--- How many jobs of a lane are in a state: the sum of n over both tables. Transactions add
--- rows to errand_delta and meet no row of others; now and then these are folded into
--- errand_number.
+-- How many jobs of a lane have gone from a state to another one: the sum of n over both tables.
+-- number is 32 times the former state, and the latter: 0 of jobs that were not there, 16 more of
+-- those that have ended and are gone, 31 in the lane of which they are not. So the jobs in a state
+-- are those that have come to it, without those that have left it. bytes is by how many more
+-- bytes of args and headers live jobs have. Transactions add rows to errand_delta and meet no row of
+-- others; now and then these are folded into errand_number.
+--
+-- at is when attempts of these jobs have succeeded. In rows with the number -1, of which n is how
+-- many attempts have failed, it is when the last one of them did, or the job died, which is job.
+-- When that was last is kept in errand_number as -2 and -3.
 CREATE TABLE errand_number (
   lane   integer NOT NULL,
   number smallint NOT NULL,
   n      bigint NOT NULL,
+  bytes  bigint,
+  at     bigint,
+  job    bigint,
   PRIMARY KEY (lane, number)
 );
 CREATE TABLE errand_delta (
   lane   integer NOT NULL,
   number smallint NOT NULL,
-  n      bigint NOT NULL
+  n      bigint NOT NULL,
+  bytes  bigint,
+  at     bigint,
+  job    bigint
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- Stores that lease. Each holds an advisory lock with its number in a session of its own.

@@ -17,7 +17,7 @@ import (
 // It is followed by what is read of u.
 const leaseChosen = `, u AS (UPDATE errand_job j SET state = 3, token = nextval('errand_token'), instance = $2, until = $3, call = $7, attempt = j.attempt + 1
   FROM c WHERE j.id = c.id RETURNING j.*, c.token AS previous),
-n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VALUES (2::smallint, -1), (3::smallint, 1)) v(number, sign) GROUP BY lane, number, sign)
+n AS (INSERT INTO errand_delta SELECT lane, 67, count(*) FROM u GROUP BY lane)
 SELECT ` + leasedColumns + ` FROM u`
 
 // A row without a job follows if there were fewer jobs to lock than $4, and more that are

@@ -12,15 +12,37 @@ import (
 	"github.com/errandq/errand/storage/internal/rules"
 )
 
+// What errand_number and errand_delta count in a lane. A positive number is 32 times the state that jobs
+// were in, and the one that they are in: 0 if they were not there, unkept more if they have ended and
+// are gone.
 const (
-	sqlCounts = `SELECT queue, kind, number, sum(n)::bigint FROM (
-  SELECT lane, number, n FROM errand_number UNION ALL SELECT lane, number, n FROM errand_delta) c JOIN errand_lane USING (lane)
-GROUP BY queue, kind, number HAVING sum(n) <> 0`
+	unkept    = 16
+	elsewhere = 31
+
+	failuresNumber  = -1
+	succeededNumber = -2
+	failedNumber    = -3
+)
+
+const (
+	counted = `(SELECT lane, number, n, bytes FROM errand_number UNION ALL SELECT lane, number, n, bytes FROM errand_delta)`
+	// Rows of how many jobs of a lane are in a state, which add up.
+	inStates = `(SELECT c.lane, v.state, v.n FROM ` + counted + ` c CROSS JOIN LATERAL (VALUES (number >> 5, -n), (number & 31, n)) v(state, n)
+  WHERE number > 0 AND v.state BETWEEN 1 AND 7)`
+	sqlCounts = `SELECT queue, kind, state, sum(n)::bigint FROM ` + inStates + ` c JOIN errand_lane USING (lane)
+GROUP BY queue, kind, state HAVING sum(n) <> 0`
+	// When attempts of lanes have succeeded and failed last, of rows with their ages in transactions: these
+	// begin in the order of their numbers. A clock may be set back.
+	lastOf = `SELECT DISTINCT ON (lane, number) lane, number, at, job
+  FROM (SELECT lane, CASE WHEN job IS NULL THEN -2 ELSE -3 END AS number, at, job, age FROM d WHERE at IS NOT NULL) l
+  ORDER BY lane, number, age, at DESC`
 	// One transaction folds at a time; who comes meanwhile leaves it to that one.
 	sqlFold = `WITH d AS (
-  DELETE FROM errand_delta WHERE (SELECT pg_try_advisory_xact_lock($1::integer, -2)) RETURNING lane, number, n)
-INSERT INTO errand_number AS o (lane, number, n) SELECT lane, number, sum(n) FROM d GROUP BY lane, number ORDER BY lane, number
-ON CONFLICT (lane, number) DO UPDATE SET n = o.n + excluded.n`
+  DELETE FROM errand_delta WHERE (SELECT pg_try_advisory_xact_lock($1::integer, -2)) RETURNING lane, number, n, bytes, at, job, age(xmin) AS age)
+INSERT INTO errand_number AS o (lane, number, n, bytes, at, job)
+SELECT lane, number, sum(n), sum(bytes), NULL, NULL FROM d GROUP BY lane, number
+UNION ALL SELECT lane, number, 0, 0, at, job FROM (` + lastOf + `) l ORDER BY lane, number
+ON CONFLICT (lane, number) DO UPDATE SET n = o.n + excluded.n, bytes = coalesce(o.bytes, 0) + coalesce(excluded.bytes, 0), at = excluded.at, job = excluded.job`
 )
 
 // foldAfter is after how many transactions of a Store one of them folds what they added to
@@ -30,18 +52,59 @@ const foldAfter = 500
 // deltas is how many transactions of the Store have changed numbers.
 type deltas struct{ n atomic.Int64 }
 
-// count queues what is added to the numbers, and now and then their folding.
-func (s *Store) count(b *pgx.Batch, all rules.Numbers) {
-	var lanes []int32
-	var numbers []int16
-	var n []int64
-	for _, k := range all {
-		if k.N != 0 {
-			lanes, numbers, n = append(lanes, int32(k.Lane)), append(numbers, codeOf(k.State)), append(n, k.N)
+// numberOf returns what a number is in the tables.
+func numberOf(n *rules.Number) int16 {
+	code := func(s storage.State) int16 {
+		switch s {
+		case "":
+			return 0
+		case rules.Elsewhere:
+			return elsewhere
 		}
+		return codeOf(s)
 	}
-	if len(n) > 0 {
-		b.Queue(sqlDelta, lanes, numbers, n)
+	if n.Unkept != "" {
+		return code(n.From)<<5 | code(n.Unkept) | unkept
+	}
+	return code(n.From)<<5 | code(n.To)
+}
+
+// deltaColumns are rows of errand_delta, as columns.
+type deltaColumns struct {
+	lanes    []int32
+	numbers  []int16
+	n, bytes []int64
+	at, jobs []*int64
+}
+
+func (d *deltaColumns) add(lane int64, number int16, n, bytes int64, at, job *int64) {
+	d.lanes, d.numbers, d.n, d.bytes = append(d.lanes, int32(lane)), append(d.numbers, number), append(d.n, n), append(d.bytes, bytes)
+	d.at, d.jobs = append(d.at, at), append(d.jobs, job)
+}
+
+// count queues what is added to the numbers, and now and then their folding.
+func (s *Store) count(b *pgx.Batch, c *rules.Changes) {
+	var d deltaColumns
+	for i := range c.Numbers {
+		k := &c.Numbers[i]
+		var at *int64
+		if k.From == storage.Running && (k.To == storage.Done || k.Unkept == storage.Done) {
+			at = &c.At
+		}
+		d.add(k.Lane, numberOf(k), k.N, k.Bytes, at, nil)
+	}
+	for _, r := range c.Jobs {
+		if !r.Fails && (r.Is.State != storage.Dead || r.Was.State == storage.Dead) {
+			continue
+		}
+		n := int64(0)
+		if o := r.Finish.Outcome; r.Fails && (o == storage.OutcomeRetry || o == storage.OutcomeCrashed || o == storage.OutcomeDead) {
+			n = 1
+		}
+		d.add(r.Is.Lane, failuresNumber, n, 0, &c.At, &r.Is.ID)
+	}
+	if len(d.n) > 0 {
+		b.Queue(sqlDelta, d.lanes, d.numbers, d.n, d.bytes, d.at, d.jobs)
 	}
 	if s.deltas.n.Add(1)%foldAfter == 0 {
 		b.Queue(sqlFold, s.locks)

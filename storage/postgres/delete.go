@@ -197,7 +197,7 @@ func (d *deletion) decide() (*pgx.Batch, error) {
 				}
 			}
 			delete(d.found, id) // it may be named twice
-			gone.Follow(j.Standing, rules.Standing{})
+			gone.Follow(j.Standing, rules.Standing{}, "")
 			keys = append(keys, id.Key())
 		}
 	}

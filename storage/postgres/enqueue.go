@@ -20,7 +20,7 @@ const (
 SELECT nextval('errand_key'), * FROM unnest($1::integer[], $2::smallint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[],
   $7::integer[], $8::integer[], $9::bytea[], $10::bytea[], $11::bytea[])
 RETURNING id`
-	sqlDelta = `INSERT INTO errand_delta (lane, number, n) SELECT * FROM unnest($1::integer[], $2::smallint[], $3::bigint[])`
+	sqlDelta = `INSERT INTO errand_delta SELECT * FROM unnest($1::integer[], $2::smallint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])`
 )
 
 // The states as the tables have them.
@@ -144,11 +144,11 @@ func optional(b []byte) []byte {
 func (s *Store) insert(b *pgx.Batch, e *entering) {
 	e.keys = e.keys[:0]
 	e.inParts(func(from, to int) { e.insertPart(b, from, to) })
-	var n rules.Numbers
+	var c rules.Changes
 	for i := range e.lane {
-		n.Follow(rules.Standing{}, rules.Standing{Lane: int64(e.lane[i]), State: states[e.state[i]]})
+		c.Numbers.Follow(rules.Standing{}, rules.Standing{Lane: int64(e.lane[i]), State: states[e.state[i]], Bytes: int64(e.weight[i])}, "")
 	}
-	s.count(b, n)
+	s.count(b, &c)
 }
 
 // inParts calls queue for the jobs of each statement, of as few as may be.

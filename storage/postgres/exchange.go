@@ -34,7 +34,7 @@ WHERE j.id = f.id AND j.token = f.token AND j.state = 3 AND j.started_at IS NOT 
 	sqlPromote = `WITH c AS MATERIALIZED (
   SELECT id FROM errand_job WHERE state = 1 AND due_at <= $1 AND coalesce(role, 2) <> 0 ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED),
 u AS (UPDATE errand_job j SET state = 2 FROM c WHERE j.id = c.id RETURNING j.lane),
-n AS (INSERT INTO errand_delta SELECT lane, number, sign * count(*) FROM u, (VALUES (1::smallint, -1), (2::smallint, 1)) v(number, sign) GROUP BY lane, number, sign)
+n AS (INSERT INTO errand_delta SELECT lane, 34, count(*) FROM u GROUP BY lane)
 SELECT (SELECT count(*) FROM c) = $2, EXISTS (SELECT FROM errand_job WHERE state = 1 AND due_at <= $1 AND coalesce(role, 2) <> 0 ORDER BY due_at, id OFFSET (SELECT count(*) FROM c)),
   (SELECT min(due_at) FROM errand_job WHERE state = 1 AND due_at > $1),
   ARRAY(SELECT DISTINCT group_key FROM (SELECT group_key FROM errand_job WHERE state = 1 AND role = 0 AND due_at <= $1 ORDER BY due_at, id LIMIT $2) g)`

@@ -17,12 +17,13 @@ const (
 	sqlMayEnd = `SELECT id, token, salt, created_at, coalesce(unique_key, ''::bytea), coalesce(group_key, ''), cancelling, history, doubt IS NOT NULL, ARRAY[` + numbersOf + countersOf + `]
 FROM errand_job WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE`
 
-	// Jobs whose ends do not depend on their rows, by their leases, with what that adds to the numbers.
-	sqlDelete = `WITH d AS (DELETE FROM errand_job j USING unnest($1::bigint[], $2::bigint[]) f(id, token)
-  WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token, j.lane, j.history),
+	// Jobs whose ends do not depend on their rows, by their leases, with what that adds to the numbers: they
+	// have ended in a state, and those that are done have succeeded at $4.
+	sqlDelete = `WITH d AS (DELETE FROM errand_job j USING unnest($1::bigint[], $2::bigint[], $3::smallint[]) f(id, token, ended)
+  WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.id, j.token, j.lane, j.history, j.weight, f.ended),
 h AS (DELETE FROM errand_history h USING d WHERE d.history AND h.job = d.id),
-n AS (INSERT INTO errand_delta SELECT lane, 3, -count(*) FROM d GROUP BY lane),
-x AS (INSERT INTO errand_call (store, call, keys) SELECT $3::integer, $4::bigint + 3, coalesce(array_agg(token), ARRAY[0]) FROM d HAVING count(*) < $5::integer)
+n AS (INSERT INTO errand_delta SELECT lane, 112 + ended, count(*), -sum(weight), CASE ended WHEN 4 THEN $4::bigint END FROM d GROUP BY lane, ended),
+x AS (INSERT INTO errand_call (store, call, keys) SELECT $5::integer, $6::bigint + 3, coalesce(array_agg(token), ARRAY[0]) FROM d HAVING count(*) < $7::integer)
 SELECT id, token FROM d`
 	sqlKeep = `WITH d AS (DELETE FROM errand_job j USING unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bytea[]) f(id, token, ended, error)
   WHERE j.id = f.id AND j.token = f.token AND j.state = 3 RETURNING j.*, f.ended, f.error),
@@ -30,8 +31,7 @@ k AS (INSERT INTO errand_finished (id, due_at, created_at, ended_at, purge_at, t
     state, priority, policy, headers, args, error, unique_key, group_key)
   SELECT id, due_at, created_at, $5::bigint, $6::bigint, token, timeout, lane, salt, attempt, retry, 0, snoozes,
     ended, priority, policy, headers, args, error, unique_key, group_key FROM d),
-n AS (INSERT INTO errand_delta
-  SELECT lane, 3, -count(*) FROM d GROUP BY lane UNION ALL SELECT lane, ended, count(*) FROM d GROUP BY lane, ended),
+n AS (INSERT INTO errand_delta SELECT lane, 96 + ended, count(*), -sum(weight), CASE ended WHEN 4 THEN $5 END FROM d GROUP BY lane, ended),
 x AS (INSERT INTO errand_call (store, call, keys) SELECT $7::integer, $8::bigint + 3, coalesce(array_agg(token), ARRAY[0]) FROM d HAVING count(*) < $9::integer)
 SELECT id, token FROM d`
 
@@ -146,7 +146,7 @@ func (s *Store) keeps(r *storage.Retention) func(lane int64) time.Duration {
 
 // endSimple queues the ends of jobs that do not depend on their rows. The statements count.
 func (f *finishing) endSimple(b *pgx.Batch) {
-	if f.s.count(b, nil); len(f.x.Finish) == 0 {
+	if f.s.count(b, &rules.Changes{}); len(f.x.Finish) == 0 {
 		return
 	}
 	took := func(row pgx.CollectableRow) error {
@@ -171,7 +171,7 @@ func (f *finishing) endSimple(b *pgx.Batch) {
 	if keep := f.x.Retention.Default; keep > 0 {
 		each(b, took, sqlKeep, append([]any{keys, tokens, state, text, micros(f.now), micros(f.now.Add(keep))}, f.usual(len(keys))...)...)
 	} else {
-		each(b, took, sqlDelete, append([]any{keys, tokens}, f.usual(len(keys))...)...)
+		each(b, took, sqlDelete, append([]any{keys, tokens, state, micros(f.now)}, f.usual(len(keys))...)...)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // The features of overlapping histories that the Store does not have yet.
 var lacking = []string{
-	"caps", "change", "checkpoint", "expiry", "handoff", "holds", "run_now", "schedule", "stats", "throttles", "tx",
+	"caps", "change", "checkpoint", "expiry", "handoff", "holds", "run_now", "schedule", "throttles", "tx",
 }
 
 // deadlocks returns how many the server has found in this database.

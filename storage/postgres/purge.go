@@ -12,7 +12,7 @@ const sqlPurge = `WITH c AS MATERIALIZED (
   SELECT id FROM errand_finished WHERE purge_at <= $1 ORDER BY purge_at LIMIT $2 FOR UPDATE SKIP LOCKED),
 d AS (DELETE FROM errand_finished f USING c WHERE f.id = c.id RETURNING f.id, f.lane, f.state),
 h AS (DELETE FROM errand_history h USING d WHERE h.job = d.id),
-n AS (INSERT INTO errand_delta SELECT lane, state, -count(*) FROM d GROUP BY lane, state)
+n AS (INSERT INTO errand_delta SELECT lane, state * 32, count(*) FROM d GROUP BY lane, state)
 SELECT (SELECT count(*) FROM d), (SELECT min(purge_at) FROM errand_finished WHERE purge_at > $1)`
 
 // purgeLimit is how many finished jobs one call deletes.

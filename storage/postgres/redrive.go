@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	sqlDeadOf = `SELECT id, lane, salt, created_at, coalesce(group_key, ''), coalesce(role, 0), coalesce(unique_key, ''), priority
+	sqlDeadOf = `SELECT id, lane, salt, created_at, coalesce(group_key, ''), coalesce(role, 0), coalesce(unique_key, ''), priority, length(args) + coalesce(length(headers), 0)
 FROM errand_dead WHERE id = ANY($1::bigint[])`
 	sqlRedrive = `WITH d AS (DELETE FROM errand_dead e
   USING unnest($1::bigint[], $2::integer[], $3::smallint[], $4::bigint[], $5::text[], $6::smallint[], $7::boolean[]) f(id, lane, state, due_at, group_key, role, was_due)
@@ -84,6 +84,7 @@ type departed struct {
 	priority int
 	created  int64
 	salt     int32
+	bytes    int64
 }
 
 // goal returns the group that the job is to have in a queue, or in its own.
@@ -99,7 +100,7 @@ func (r *redriving) read(b *pgx.Batch) {
 		d := departed{was: rules.Standing{State: storage.Dead}}
 		var key int64
 		var unique []byte
-		err := row.Scan(&key, &d.was.Lane, &d.salt, &d.created, &d.group, &d.was.Role, &unique, &d.priority)
+		err := row.Scan(&key, &d.was.Lane, &d.salt, &d.created, &d.group, &d.was.Role, &unique, &d.priority, &d.bytes)
 		if d.unique, d.name = string(unique), r.s.lanes.name(int32(d.was.Lane)); err == nil {
 			r.dead[jobID(d.created, d.salt, key)] = d
 		}
@@ -137,7 +138,7 @@ func (r *redriving) decide() (*pgx.Batch, error) {
 		delete(r.dead, id) // it may be named twice
 		is := rules.Job{
 			ID: id.Key(), Lane: int64(r.s.lanes.number(storage.Lane{Queue: cmp.Or(r.queue, d.name.Queue), Kind: d.name.Kind})),
-			Created: d.created, Salt: uint32(d.salt), Group: d.goal(r.queue), State: storage.Ready, Due: micros(r.now), Priority: d.priority,
+			Created: d.created, Salt: uint32(d.salt), Group: d.goal(r.queue), State: storage.Ready, Due: micros(r.now), Priority: d.priority, Bytes: d.bytes,
 		}
 		goes, err := r.scopes.tx.Redrive(d.was, d.group, is, d.unique)
 		if err != nil {

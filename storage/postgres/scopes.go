@@ -42,7 +42,7 @@ ON CONFLICT (group_key) DO UPDATE SET group_key = o.group_key WHERE false`
 ORDER BY id FOR UPDATE`
 
 	numbersOf  = `lane, due_at, state, coalesce(role, 0), coalesce(was_due, false)::integer`
-	countersOf = `, attempt, retry, crashes, snoozes`
+	countersOf = `, attempt, retry, crashes, snoozes, weight`
 	// In the order in which a rules.Tx keeps them. A key that nobody has is there too, with job 0, as it
 	// is locked. No table of jobs is searched for that. The numbers of its job are read if that waits for
 	// the key, or if $2 has the key, and the args if $3 has it.
@@ -129,9 +129,9 @@ func (n numbers) into(j *rules.Job) {
 	j.Lane, j.Due, j.State, j.Role, j.WasDue = n[0], n[1], states[n[2]], rules.Role(n[3]), n[4] == 1
 }
 
-// counters returns what countersOf says of a job, after numbersOf.
-func (n numbers) counters() storage.Counters {
-	return storage.Counters{Attempt: int(n[5]), Retry: int(n[6]), Crashes: int(n[7]), Snoozes: int(n[8])}
+// work sets what countersOf says of a job, after numbersOf.
+func (n numbers) work(j *rules.Job) {
+	j.Counters, j.Bytes = storage.Counters{Attempt: int(n[5]), Retry: int(n[6]), Crashes: int(n[7]), Snoozes: int(n[8])}, n[9]
 }
 
 // scopes returns the scopes of a call as of now. turns is that of [rules.Tx.Begin].
@@ -223,7 +223,8 @@ func (sc *scopes) scanKey(in pgx.CollectableRow) error {
 	if n := sc.numbers; len(n) > 0 {
 		j.ID, j.Salt, j.Created = k.is.Job, k.is.Salt, k.is.Created
 		n.into(j)
-		j.Counters, j.Priority = n.counters(), int(n[9])
+		n.work(j)
+		j.Priority = int(n[10])
 		sc.tx.ReadJob(*j)
 	}
 	return nil
@@ -237,7 +238,7 @@ func (sc *scopes) scanMayEnd(in pgx.CollectableRow) error {
 	if err == nil {
 		j.Unique = string(sc.key.name)
 		sc.numbers.into(j)
-		j.Counters = sc.numbers.counters()
+		sc.numbers.work(j)
 		sc.tx.ReadLive(*j)
 	}
 	return err
@@ -329,7 +330,7 @@ func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 		b.Queue(sqlDropGroups, c.Empty)
 	}
 	insertRows(b, fresh)
-	sc.s.count(b, c.Numbers)
+	sc.s.count(b, &c)
 }
 
 // writeKeys queues the keys whose rows are others than were read. One that nobody has goes,

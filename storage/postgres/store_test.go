@@ -103,10 +103,14 @@ var faults = map[string]string{
 	"a job in two tables": `SELECT id FROM (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead) j
 GROUP BY id HAVING count(*) > 1`,
 	"a number that is not the count": `SELECT coalesce(lane, 0) FROM
-(SELECT lane, number, sum(n) AS n FROM (SELECT * FROM errand_number UNION ALL SELECT * FROM errand_delta) c GROUP BY lane, number HAVING sum(n) <> 0) kept
+(SELECT lane, v.number, sum(v.n) AS n FROM (SELECT * FROM errand_number UNION ALL SELECT * FROM errand_delta) c,
+  LATERAL (VALUES (c.number / 32, -c.n), (c.number % 32, c.n)) v(number, n) WHERE c.number > 0 AND v.number BETWEEN 1 AND 15 GROUP BY lane, v.number HAVING sum(v.n) <> 0) kept
 FULL JOIN (SELECT lane, state AS number, count(*) AS n FROM (
   SELECT lane, state FROM errand_job UNION ALL SELECT lane, state FROM errand_finished UNION ALL SELECT lane, 6 FROM errand_dead) j GROUP BY lane, state) is_now
 USING (lane, number) WHERE kept.n IS DISTINCT FROM is_now.n`,
+	"bytes that are not the weight": `SELECT coalesce(lane, 0) FROM
+(SELECT lane, sum(bytes) AS n FROM (SELECT * FROM errand_number UNION ALL SELECT * FROM errand_delta) c GROUP BY lane HAVING sum(bytes) <> 0) kept
+FULL JOIN (SELECT lane, sum(weight) AS n FROM errand_job GROUP BY lane HAVING sum(weight) <> 0) is_now USING (lane) WHERE kept.n IS DISTINCT FROM is_now.n`,
 	"two leases with one token":      `SELECT token FROM errand_job WHERE state = 3 GROUP BY token HAVING count(*) > 1`,
 	"a lease of nobody":              `SELECT id FROM errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`,
 	"a job of no lane":               `SELECT id FROM errand_job WHERE lane NOT IN (SELECT lane FROM errand_lane)`,

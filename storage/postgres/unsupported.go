@@ -10,7 +10,7 @@ import (
 
 // lacks is what a Store does not do yet: the methods below, and what has no method of its own.
 var lacks = []storage.Feature{
-	"Hold", "Release", "Stats", "Causes", "Deaths", "Checkpoint", "Change", "Check",
+	"Hold", "Release", "Causes", "Deaths", "Checkpoint", "Change", "Check",
 	storage.FeatureTags, storage.FeatureWindows, storage.FeatureUnavailable, storage.FeatureKept, storage.FeatureTogether,
 	storage.FeatureNewest, storage.FeatureUrgent,
 	of(storage.SettingMaxJobs), of(storage.SettingMaxBytes), of(storage.SettingWhenFull), of(storage.SettingMinFree),
@@ -92,11 +92,6 @@ func (s *Store) Holds(ctx context.Context, _ time.Time) ([]storage.HoldState, er
 	}
 	s.leave()
 	return nil, nil
-}
-
-// Stats is not supported yet.
-func (s *Store) Stats(context.Context) ([]storage.LaneStats, error) {
-	return nil, missing("Stats")
 }
 
 // Causes is not supported yet.

@@ -23,6 +23,7 @@ type Job struct {
 	// and of one that has a unique key or waits for it, if a [storage.Conflict] may change it or it is
 	// behind. Of the last two each lacks what the other has alone.
 
+	Bytes int64 // of its args and headers
 	storage.Counters
 	Token      int64  // only of one that may end, as what follows
 	Unique     string // its unique key
@@ -72,12 +73,22 @@ type Standing struct {
 	Role   Role
 	State  storage.State
 	WasDue bool
-	// Cancelling is known only of a job that may end.
+	// Cancelling is known only of a job that may end, and Bytes of one of which more than its place is.
 	Cancelling bool
+	Bytes      int64
 }
 
 func (j *Job) standing() Standing {
-	return Standing{j.Lane, j.Due, j.Delay, j.Role, j.State, j.WasDue, j.Cancelling}
+	return Standing{j.Lane, j.Due, j.Delay, j.Role, j.State, j.WasDue, j.Cancelling, j.Bytes}
+}
+
+// bytes returns how many bytes of its lane a job has that is live.
+func (s *Standing) bytes() int64 {
+	switch s.State {
+	case storage.Scheduled, storage.Ready, storage.Running, storage.Blocked:
+		return s.Bytes
+	}
+	return 0
 }
 
 // Row is a live job in a Tx: as it was read, and as the decisions have left it.
@@ -90,6 +101,7 @@ type Row struct {
 	Finish  *storage.Finish // what its attempt has ended with
 	Fails   bool            // the Failure of that belongs into its history
 	PurgeAt int64           // until when it is kept, if it has ended as done or cancelled
+	Unkept  storage.State   // what it has ended as, if it is gone
 
 	live  bool // it was read as one that may end
 	work  bool // it was read as one that a Conflict may change
@@ -152,7 +164,7 @@ func (t *Tx) Changes() Changes {
 			continue
 		}
 		c.Jobs = append(c.Jobs, r)
-		c.Numbers.Follow(r.Was, r.Is.standing())
+		c.Numbers.Follow(r.Was, r.Is.standing(), r.Unkept)
 	}
 	for _, k := range t.keys.all {
 		c.Keys = append(c.Keys, &k.Key)
@@ -168,33 +180,42 @@ func (t *Tx) Changes() Changes {
 	return *c
 }
 
-// Number is how many more jobs of a lane are in a state.
+// Elsewhere is the state in a lane of the jobs that are in another one.
+const Elsewhere storage.State = "elsewhere"
+
+// Number is how many jobs of a lane have gone from a state to another one, of which each is empty if
+// they were not there.
 type Number struct {
-	Lane  int64
-	State storage.State
-	N     int64
+	Lane             int64
+	From, To, Unkept storage.State // the last is that of Row
+	N                int64
+	Bytes            int64 // how many more the live jobs of the lane have
 }
 
-// Numbers are numbers that have changed, in the order of lanes and states. One may be zero.
+// Numbers are numbers that have changed, in the order of lanes and states.
 type Numbers []Number
 
-// Follow adds what follows from a row before and after. Without a State there is none.
-func (n *Numbers) Follow(was, is Standing) {
-	if was.Lane != is.Lane || was.State != is.State {
-		n.add(was, -1)
-		n.add(is, 1)
+// Follow adds what follows from a row before and after. Without a State there is none. unkept is that
+// of Row.
+func (n *Numbers) Follow(was, is Standing, unkept storage.State) {
+	from, to := was.bytes(), is.bytes()
+	switch {
+	case was.State != "" && is.State != "" && was.Lane != is.Lane:
+		n.add(Number{Lane: was.Lane, From: was.State, To: Elsewhere, Bytes: -from})
+		n.add(Number{Lane: is.Lane, From: Elsewhere, To: is.State, Bytes: to})
+	case was.State != is.State || from != to:
+		n.add(Number{Lane: cmp.Or(was.Lane, is.Lane), From: was.State, To: is.State, Unkept: unkept, Bytes: to - from})
 	}
 }
 
-func (n *Numbers) add(s Standing, by int64) {
-	if s.State == "" {
-		return
-	}
-	i, ok := slices.BinarySearchFunc(*n, s, func(o Number, s Standing) int {
-		return cmp.Or(cmp.Compare(o.Lane, s.Lane), cmp.Compare(o.State, s.State))
+// add adds that one job more has gone so.
+func (n *Numbers) add(one Number) {
+	i, ok := slices.BinarySearchFunc(*n, one, func(a, b Number) int {
+		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Unkept, b.Unkept))
 	})
 	if !ok {
-		*n = slices.Insert(*n, i, Number{s.Lane, s.State, 0})
+		*n = slices.Insert(*n, i, Number{one.Lane, one.From, one.To, one.Unkept, 0, 0})
 	}
-	(*n)[i].N += by
+	(*n)[i].N++
+	(*n)[i].Bytes += one.Bytes
 }

@@ -17,7 +17,7 @@ func (t *Tx) Enter(index int, j *storage.NewJob, lane int64, salt uint32) (stora
 		t.first = t.fresh[0]
 	}
 	r := Row{New: j, Does: j, work: true}
-	r.Is = Job{ID: t.fresh[0], Lane: lane, Created: t.now.UnixMicro(), Salt: salt, Group: GroupName(j.Queue, j.Group), Priority: j.Priority}
+	r.Is = Job{ID: t.fresh[0], Lane: lane, Created: t.now.UnixMicro(), Salt: salt, Group: GroupName(j.Queue, j.Group), Priority: j.Priority, Bytes: bytesOf(j)}
 	r.Is.State, r.Is.Due, r.Is.Delay = DueTime(t.now, j)
 	t.fresh = t.fresh[1:]
 	if j.Unique != "" {
@@ -38,6 +38,8 @@ func (t *Tx) Enter(index int, j *storage.NewJob, lane int64, salt uint32) (stora
 	_, err := t.join(is)
 	return answer, err
 }
+
+func bytesOf(j *storage.NewJob) int64 { return int64(len(j.Args) + len(j.Headers)) }
 
 // Join decides about a new job with a group, and returns it as it comes to be. It is for a caller that
 // does the rest of Enter by itself, and has written the job before it writes the Changes. changed says
@@ -87,7 +89,7 @@ func (t *Tx) begin() *Delta {
 // replace has a job that waits do what j is to do.
 func (t *Tx) replace(r *Row, c *Claim, j *storage.NewJob) error {
 	is := &r.Is
-	r.Does, is.Priority, is.Counters = j, j.Priority, c.Is.Counters
+	r.Does, is.Priority, is.Bytes, is.Counters = j, j.Priority, bytesOf(j), c.Is.Counters
 	if !c.Put {
 		return nil
 	}

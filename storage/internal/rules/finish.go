@@ -103,7 +103,7 @@ func (t *Tx) leave(r *Row, to storage.State, keep time.Duration) (err error) {
 	is.Role, err = t.End(is.ID, is.Unique, is.Group, is.Role, to, kept)
 	switch {
 	case !kept:
-		is.State, r.Fails = "", false
+		is.State, r.Unkept, r.Fails = "", to, false
 	case to == storage.Dead:
 		is.State = to
 	default:

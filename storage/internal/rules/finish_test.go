@@ -36,8 +36,10 @@ func TestTx_Finish(t *testing.T) {
 		keep time.Duration
 		want Row
 	}{
-		"done":                {nil, storage.Finish{Outcome: storage.OutcomeDone}, 0, row(func(r *Row) { r.Is.State, r.Is.Counters = "", settled })},
-		"done after failures": {func(j *Job) { j.History = true }, storage.Finish{Outcome: storage.OutcomeDone}, 0, row(func(r *Row) { r.Is.State, r.Is.Counters, r.Is.History = "", settled, true })},
+		"done": {nil, storage.Finish{Outcome: storage.OutcomeDone}, 0, row(func(r *Row) { r.Is.State, r.Unkept, r.Is.Counters = "", storage.Done, settled })},
+		"done after failures": {func(j *Job) { j.History = true }, storage.Finish{Outcome: storage.OutcomeDone}, 0, row(func(r *Row) {
+			r.Is.State, r.Unkept, r.Is.Counters, r.Is.History = "", storage.Done, settled, true
+		})},
 		"done and kept": {nil, storage.Finish{Outcome: storage.OutcomeDone}, time.Minute, row(func(r *Row) {
 			r.Is.State, r.Is.Counters, r.PurgeAt = storage.Done, settled, 1060*second
 		})},
@@ -47,7 +49,9 @@ func TestTx_Finish(t *testing.T) {
 		"cancelled with a failure": {nil, storage.Finish{Outcome: storage.OutcomeCancelled, Failure: failed}, time.Minute, row(func(r *Row) {
 			r.Is.State, r.Is.Counters, r.PurgeAt, r.Fails = storage.Cancelled, settled, 1060*second, true
 		})},
-		"cancelled with a failure, and gone": {nil, storage.Finish{Outcome: storage.OutcomeCancelled, Failure: failed}, 0, row(func(r *Row) { r.Is.State, r.Is.Counters = "", settled })},
+		"cancelled with a failure, and gone": {nil, storage.Finish{Outcome: storage.OutcomeCancelled, Failure: failed}, 0, row(func(r *Row) {
+			r.Is.State, r.Unkept, r.Is.Counters = "", storage.Cancelled, settled
+		})},
 		"dead": {nil, storage.Finish{Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent, Failure: failed}, 0, row(func(r *Row) {
 			r.Is.State, r.Is.Counters, r.Fails = storage.Dead, settled, true
 		})},
@@ -263,17 +267,57 @@ func TestTx_Cancel(t *testing.T) {
 
 func TestNumbers_Follow(t *testing.T) {
 	var n Numbers
-	ready, running := Standing{Lane: 2, State: storage.Ready}, Standing{Lane: 2, State: storage.Running}
-	n.Follow(Standing{}, ready)
-	n.Follow(ready, running)
-	n.Follow(ready, running)
-	n.Follow(running, Standing{Lane: 2})
-	n.Follow(ready, ready)
-	n.Follow(Standing{}, Standing{Lane: 1, State: storage.Scheduled})
-	n.Follow(ready, Standing{Lane: 1, State: storage.Ready})
-	want := Numbers{{1, storage.Ready, 1}, {1, storage.Scheduled, 1}, {2, storage.Ready, -2}, {2, storage.Running, 1}}
+	in := func(lane int64, s storage.State) Standing { return Standing{Lane: lane, State: s, Bytes: 10} }
+	longer := in(2, storage.Blocked)
+	longer.Bytes = 15
+	for _, c := range []struct {
+		was, is Standing
+		unkept  storage.State
+	}{
+		{Standing{}, in(2, storage.Ready), ""},
+		{in(2, storage.Ready), in(2, storage.Running), ""},
+		{in(2, storage.Ready), in(2, storage.Running), ""},
+		{in(2, storage.Running), Standing{Lane: 2}, storage.Done},
+		{in(2, storage.Running), Standing{Lane: 2}, storage.Cancelled},
+		{in(2, storage.Running), in(2, storage.Dead), ""},
+		{in(2, storage.Dead), Standing{}, ""},
+		{in(2, storage.Ready), in(2, storage.Ready), ""},
+		{in(2, storage.Blocked), longer, ""},
+		{Standing{}, in(1, storage.Scheduled), ""},
+		{in(2, storage.Ready), in(1, storage.Ready), ""},
+		{in(1, storage.Dead), in(2, storage.Scheduled), ""},
+	} {
+		n.Follow(c.was, c.is, c.unkept)
+	}
+	want := Numbers{
+		{1, "", storage.Scheduled, "", 1, 10},
+		{1, storage.Dead, Elsewhere, "", 1, 0},
+		{1, Elsewhere, storage.Ready, "", 1, 10},
+		{2, "", storage.Ready, "", 1, 10},
+		{2, storage.Blocked, storage.Blocked, "", 1, 5},
+		{2, storage.Dead, "", "", 1, 0},
+		{2, Elsewhere, storage.Scheduled, "", 1, 10},
+		{2, storage.Ready, Elsewhere, "", 1, -10},
+		{2, storage.Ready, storage.Running, "", 2, 0},
+		{2, storage.Running, "", storage.Cancelled, 1, -10},
+		{2, storage.Running, "", storage.Done, 1, -10},
+		{2, storage.Running, storage.Dead, "", 1, -10},
+	}
 	if !reflect.DeepEqual(n, want) {
 		t.Errorf("the numbers are %v, want %v", n, want)
+	}
+}
+
+// A job that is replaced has the bytes of what it is to do.
+func TestNumbers_Bytes(t *testing.T) {
+	m := newMemory(t)
+	for _, args := range []string{"long", "longer"} {
+		j := keyed("u", args, storage.Replace)
+		j.Headers = []byte("{}")
+		m.enqueue(j)
+		if n, want := m.numbers()[number{7, "bytes"}], int64(len(args)+2); n != want {
+			t.Errorf("there are %d bytes, want %d", n, want)
+		}
 	}
 }
 

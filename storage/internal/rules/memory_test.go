@@ -22,6 +22,7 @@ type memory struct {
 	keys map[string][2]Keeper
 	// The groups of which a member has a role.
 	groups map[string]bool
+	unkept map[number]int64 // jobs that have ended and are gone
 	set    storage.Settings // of the queue q
 	turns  bool             // calls are exchanges
 	need   Need             // of the next load
@@ -41,7 +42,7 @@ type stored struct {
 func newMemory(t *testing.T) *memory {
 	return &memory{
 		t: t, now: at(1000 * second), jobs: map[int64]stored{}, dead: map[int64]stored{}, kept: map[int64]stored{},
-		keys: map[string][2]Keeper{}, groups: map[string]bool{}, set: storage.Settings{},
+		keys: map[string][2]Keeper{}, groups: map[string]bool{}, unkept: map[number]int64{}, set: storage.Settings{},
 	}
 }
 
@@ -176,6 +177,9 @@ func (m *memory) write() {
 		if was.State == storage.Running { // then nobody asks for it
 			read.Delay = r.Was.Delay
 		}
+		if r.Was.Bytes == 0 && r.Is.State != "" { // of those that only move nobody asks
+			read.Bytes = 0
+		}
 		if ok != (r.New == nil) || r.New == nil && read != r.Was {
 			m.t.Fatalf("job %d is %+v, not %+v as it was read", r.Is.ID, was, r.Was)
 		}
@@ -194,7 +198,7 @@ func (m *memory) write() {
 			is.Counters, is.History, is.Doubt, is.Cancelling = r.Is.Counters, r.Is.History, r.Is.Doubt, r.Is.Cancelling
 		}
 		if r.Does != nil {
-			is.Priority, is.Args = r.Is.Priority, append([]byte{}, r.Does.Args...)
+			is.Priority, is.Bytes, is.Args = r.Is.Priority, int64(len(r.Does.Args)+len(r.Does.Headers)), append([]byte{}, r.Does.Args...)
 		}
 		m.jobs[is.ID] = is
 	}
@@ -216,12 +220,12 @@ func (m *memory) write() {
 		delete(m.groups, name)
 	}
 	for _, n := range c.Numbers {
-		if at := (Number{Lane: n.Lane, State: n.State}); numbers[at] != -n.N {
-			numbers[at] += n.N
-		} else {
-			delete(numbers, at)
-		}
+		numbers[number{n.Lane, n.From}] -= n.N
+		numbers[number{n.Lane, n.To}] += n.N
+		numbers[number{n.Lane, "ended as " + n.Unkept}] += n.N
+		numbers[number{n.Lane, "bytes"}] += n.Bytes
 	}
+	maps.DeleteFunc(numbers, func(at number, n int64) bool { return n == 0 || at.of == "" || at.of == "ended as " })
 	if are := m.numbers(); !maps.Equal(numbers, are) {
 		m.t.Fatalf("with %v the numbers are %v, want %v", c.Numbers, numbers, are)
 	}
@@ -239,6 +243,11 @@ func (m *memory) left(was stored, r *Row) bool {
 		was.State = r.Is.State
 		m.kept[was.ID] = was
 	case "":
+		as := storage.Cancelled
+		if r.Finish != nil && r.Finish.Outcome == storage.OutcomeDone {
+			as = storage.Done
+		}
+		m.unkept[number{was.Lane, "ended as " + as}]++
 	default:
 		return false
 	}
@@ -246,14 +255,24 @@ func (m *memory) left(was stored, r *Row) bool {
 	return true
 }
 
-// numbers returns how many jobs of each lane are in each state.
-func (m *memory) numbers() map[Number]int64 {
-	n := map[Number]int64{}
+// number is a number of a lane: of the jobs in a state, of those that have ended and are not kept, or of
+// the bytes of live ones.
+type number struct {
+	lane int64
+	of   storage.State
+}
+
+func (m *memory) numbers() map[number]int64 {
+	n := maps.Clone(m.unkept)
 	for _, all := range []map[int64]stored{m.jobs, m.dead, m.kept} {
 		for _, j := range all {
-			n[Number{Lane: j.Lane, State: j.State}]++
+			n[number{j.Lane, j.State}]++
 		}
 	}
+	for _, j := range m.jobs {
+		n[number{j.Lane, "bytes"}] += j.Bytes
+	}
+	maps.DeleteFunc(n, func(_ number, n int64) bool { return n == 0 })
 	return n
 }
 

@@ -1,0 +1,62 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/postgres"
+)
+
+// When attempts of a lane have ended last is known in the order of the transactions that have ended them,
+// whatever their clocks say, and whether their numbers are folded or not.
+func TestStats_Last(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	var failed storage.ID
+	ends := func(at time.Time, as storage.Outcome) {
+		t.Helper()
+		adds(t, s, newJobs(1, "q", "k")...)
+		l := leases(t, s, 1)[0]
+		f := storage.Finish{Lease: l.Lease, Outcome: as, Reason: storage.ReasonPermanent, Error: "of " + at.String()}
+		if as == storage.OutcomeDead {
+			failed = l.ID
+		}
+		if _, err := s.Exchange(t.Context(), at, storage.Exchange{Finish: []storage.Finish{f}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fold := func() {
+		t.Helper()
+		for range postgres.FoldAfter {
+			adds(t, s, newJobs(1, "r", "k")...)
+		}
+	}
+	check := func(at time.Time) {
+		t.Helper()
+		all, err := s.Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l := all[0]; !l.Succeeded.Equal(at) || !l.Failed.Equal(at) || l.FailedJob != failed || l.Error != "of "+at.String() {
+			t.Errorf("%+v, want success and failure of %v at %v", l, failed, at)
+		}
+	}
+	for _, after := range []time.Duration{0, time.Hour, time.Minute} { // the clock was set back
+		ends(now.Add(after), storage.OutcomeDone)
+		ends(now.Add(after), storage.OutcomeDead)
+		check(now.Add(after))
+	}
+	fold()
+	check(now.Add(time.Minute))
+	ends(now, storage.OutcomeDone)
+	ends(now, storage.OutcomeDead)
+	check(now)
+	fold()
+	check(now)
+	all, err := s.Stats(t.Context())
+	if want := (storage.Totals{Enqueued: 8, Done: 4, Dead: 4}); err != nil || len(all) != 2 || all[0].Total != want || all[0].Bytes != 0 {
+		t.Errorf("%+v, %v; want the totals %+v", all, err, want)
+	}
+	d.Invariants(t)
+}
