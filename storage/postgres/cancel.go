@@ -26,7 +26,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 	defer s.leave()
 	sc := s.scopes(now, 0)
 	sc.need.Jobs = []int64{id.Key()}
-	again := false // it was read what is to be locked, and no more: the job may have another group by then
+	var again bool // it was read what is to be locked, and no more: the job may have another group by then
 	run := func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(sqlBegin)
@@ -62,7 +62,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		b.Queue(sqlCommit)
 		return s.commit(ctx, c, b)
 	}
-	for err = s.runTold(ctx, run); err == nil && again; {
+	for again = true; err == nil && again; {
 		err = s.inLine(ctx, sc, run)
 	}
 	if err == nil && state == "" {

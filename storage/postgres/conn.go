@@ -78,7 +78,7 @@ var prepared = []string{
 	sqlListed, sqlLaneCounts, sqlNextKey, sqlStates, sqlPlace, sqlReadyBefore, sqlWaitsBefore, sqlHeadOf,
 	sqlLastFinished, sqlDeletable, sqlLockFinished, sqlLockDead, sqlDeleteEnded, sqlDeadOf, sqlRedrive,
 	sqlLastLive, sqlManyWait, sqlGroupsOf, sqlFailed,
-	sqlClock, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,
+	sqlClock, sqlNotice, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }
 
 func prepare(ctx context.Context, c *pgx.Conn) error {

@@ -225,6 +225,12 @@ func (s *Store) enqueue(ctx context.Context, all []*request) error {
 	if err != nil {
 		return err
 	}
+	var n news
+	for i, state := range e.state {
+		n.add(e.lane[i], states[state], e.due[i])
+	}
+	n.bulk = slices.ContainsFunc(e.lane, s.isBulk)
+	s.wake.committed(n)
 	i := 0
 	for _, r := range all {
 		r.answers = make([]storage.Enqueued, len(r.jobs))

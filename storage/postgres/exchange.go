@@ -63,6 +63,7 @@ type exchange struct {
 	next     *int64
 	groups   []string // of members that are due and have no place
 	placed   bool     // these have found one, or wait
+	placing  *scopes  // of these
 	claim    claim
 	self     *registration
 	trips    int // round trips so far
@@ -129,8 +130,21 @@ func (e *exchange) told() storage.ExchangeResult {
 	if e.x.Wanted() > 0 || len(e.x.Extend) > 0 {
 		e.self.promised(e.x.LeaseDuration)
 	}
+	e.tell()
 	e.answer()
 	return e.res
+}
+
+// tell tells workers of jobs that wait now and were not leased.
+func (e *exchange) tell() {
+	n := e.finish.scopes.news
+	if e.placing != nil {
+		n.merge(e.placing.news)
+	}
+	if c := &e.claim; len(c.leased) < e.x.Wanted() && !c.chooses() && !c.passed && !c.missed && !c.outdated {
+		n.without(c.lanes)
+	}
+	e.s.wake.committed(n)
 }
 
 // run is the exchange as one transaction, in as few round trips as may be: one if what
@@ -141,7 +155,7 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	e.res, e.extended, e.over, e.passed, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, false, false, nil
 	e.claim, e.trips, e.started, e.groups = e.s.claimFor(e.x), 0, map[storage.Lease]bool{}, nil
 	e.finish = newFinishing(e.s, e.now, e.x)
-	e.durable, e.placed = false, false
+	e.durable, e.placed, e.placing = false, false, nil
 	if e.number == 0 { // that of a transaction that failed is free
 		e.number = e.s.sent.begin()
 	}
@@ -262,6 +276,7 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 // placeDue is the transaction of place.
 func (e *exchange) placeDue(ctx context.Context, c *pgx.Conn) error {
 	sc := e.s.scopes(e.now, micros(e.now))
+	e.placing = sc
 	for _, name := range e.groups {
 		sc.need.End("", name)
 	}

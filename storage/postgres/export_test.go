@@ -91,6 +91,22 @@ func (s *Store) InLine() (n int) {
 // There is none yet.
 func (s *Store) SetLinePatience(d time.Duration) { s.lines.patience = d }
 
+// SetTimes sets how long workers are told nothing, and for how long a session of notices is believed that
+// hears nothing. There is none yet.
+func (s *Store) SetTimes(look, ping, answer time.Duration) {
+	s.wake.times.look, s.wake.times.ping, s.wake.times.answer = look, ping, answer
+}
+
+// SendNothing has the Store send no notices.
+func (s *Store) SendNothing() {
+	s.wake.mu.Lock()
+	defer s.wake.mu.Unlock()
+	s.wake.sends = true
+}
+
+// Channel is that of the notices.
+func (s *Store) Channel() string { return s.wake.channel() }
+
 // TakeLongWay has the Store read the rows of all jobs before it decides about them.
 func (s *Store) TakeLongWay() { s.long = true }
 
@@ -101,6 +117,7 @@ func (s *Store) Kill() {
 	s.closed = true
 	s.mu.Unlock()
 	s.calls.Wait()
+	s.wake.end()
 	s.self.mu.Lock()
 	defer s.self.mu.Unlock()
 	if s.self.conn != nil && !s.self.conn.IsClosed() {

@@ -52,8 +52,16 @@ type line struct {
 }
 
 // inLine is runTold for a transaction that locks scopes. It comes after the calls before it that
-// name one of them.
+// name one of them. Workers are told of what was decided.
 func (s *Store) inLine(ctx context.Context, sc *scopes, fn func(ctx context.Context, c *pgx.Conn) error) error {
+	err := s.inTurn(ctx, sc, fn)
+	if err == nil {
+		s.wake.committed(sc.news)
+	}
+	return err
+}
+
+func (s *Store) inTurn(ctx context.Context, sc *scopes, fn func(ctx context.Context, c *pgx.Conn) error) error {
 	names := sc.names()
 	if len(names) == 0 {
 		return s.runTold(ctx, fn)

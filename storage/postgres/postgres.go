@@ -29,8 +29,12 @@ type Options struct {
 	// Schema is where the tables are. Open creates it if it is missing. If empty, they are
 	// in the first schema of the connection's search_path.
 	Schema string
+	// ListenDSN names the database as the DSN of [Open] does, for the connection on which a worker
+	// hears of what other processes commit. It must lead to a session of its own: behind a pooler that
+	// shares sessions, name the server itself. If empty, it is the DSN of Open.
+	ListenDSN string
 	// MaxConns is how many connections the Store has at most, beside one that shows other
-	// instances that this one lives. If zero, as many as the settings of the connection
+	// instances that this one lives, and the one of ListenDSN. If zero, as many as the settings of the connection
 	// say in pool_max_conns, or else 4, or one for each processor if there are more. With
 	// 1 a call that waits for a unique key or a group holds up all others.
 	MaxConns int
@@ -68,6 +72,9 @@ func (o *Options) validate() error {
 // lives by an advisory lock, which the server drops with the session that holds it. That
 // session must reach the server itself: a pooler that shares sessions ends the lock.
 //
+// A commit tells the workers of this process at once that jobs wait, and those of other processes by a
+// notice after it. A notice may be lost: each worker looks once a second besides.
+//
 // If the answer to a commit is lost, the call finds out on a new connection whether the commit
 // took place, for at most ten seconds. It returns an [storage.UnknownOutcomeError] if no server
 // answers, and for PurgeFinished also if it took place. So does an Enqueue of several jobs
@@ -86,6 +93,7 @@ type Store struct {
 	settings settingsSeen
 	besides  besides
 	lines    lines
+	wake     wake
 	long     bool // tests: nothing is decided without rows
 
 	mu     sync.Mutex
@@ -93,7 +101,10 @@ type Store struct {
 	closed bool
 }
 
-var _ storage.Store = (*Store)(nil)
+var (
+	_ storage.Store    = (*Store)(nil)
+	_ storage.Notifier = (*Store)(nil)
+)
 
 // Open opens the database that dsn names: a URL or a list of settings, as libpq has them.
 // It creates the tables if they are missing. Several processes may do so at once.
@@ -123,6 +134,13 @@ func open(ctx context.Context, dsn string, o *Options, change func(*pgxpool.Conf
 	}
 	settings(cfg.ConnConfig, o.Schema)
 	change(cfg)
+	listen := cfg.ConnConfig
+	if o.ListenDSN != "" {
+		if listen, err = pgx.ParseConfig(o.ListenDSN); err != nil {
+			return nil, fmt.Errorf("postgres: Options.ListenDSN: %w", err)
+		}
+		settings(listen, "")
+	}
 	s := &Store{session: cfg.ConnConfig.Copy(), self: newInstance(o.Name), seen: newObserved(), lines: newLines(cfg.MaxConns)}
 	if err = migrate(ctx, s, o.Schema); err != nil {
 		return nil, err
@@ -131,6 +149,7 @@ func open(ctx context.Context, dsn string, o *Options, change func(*pgxpool.Conf
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, translate(err)
 	}
+	s.wake.init(s, listen.Copy())
 	return s, nil
 }
 
@@ -160,6 +179,7 @@ func (s *Store) Close() error {
 	if was {
 		return nil
 	}
+	s.wake.close()
 	err := s.self.leave(s)
 	s.pool.Close()
 	return err

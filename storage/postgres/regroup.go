@@ -38,6 +38,7 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		return "", err
 	}
 	defer s.leave()
+	var sc *scopes
 	err = s.runTold(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		r := &regrouping{s: s, queue: queue, from: queue + " " + after}
 		b := &pgx.Batch{}
@@ -51,7 +52,7 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		if next = ""; r.mark == 0 && after == "" {
 			return part(ctx, c, end())
 		}
-		sc := s.scopes(time.Time{}, 0)
+		sc = s.scopes(time.Time{}, 0)
 		sc.need.Anew = true
 		for _, name := range r.names {
 			sc.need.End("", name)
@@ -76,6 +77,9 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		b.Queue(sqlCommit)
 		return s.commit(ctx, c, b)
 	})
+	if err == nil && sc != nil {
+		s.wake.committed(sc.news)
+	}
 	return next, err
 }
 

@@ -94,6 +94,7 @@ type scopes struct {
 	need rules.Need
 	tx   rules.Tx
 	set  obeyed
+	news news // of the last changes
 	// What a row is scanned into: memory that rows share.
 	key struct {
 		name       pgtype.DriverBytes
@@ -165,6 +166,7 @@ func (sc *scopes) load(b *pgx.Batch) {
 	sc.need.Sort()
 	need := &sc.need
 	sc.tx.Reset(*need)
+	sc.news = news{}
 	keys, conflicts, merges := [][]byte{}, [][]byte{}, [][]byte{}
 	for _, k := range need.Keys {
 		name := []byte(k.Name)
@@ -285,6 +287,7 @@ func (sc *scopes) changes() *pgx.Batch {
 
 // decided queues what was decided.
 func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
+	sc.news = sc.s.newsOf(c.Jobs)
 	writeKeys(b, c.Keys)
 	var asked, gone, kept, died, back, rewritten, moved, fresh, failed, redriven []*rules.Row
 	for _, r := range c.Jobs {

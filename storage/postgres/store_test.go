@@ -28,7 +28,7 @@ func TestStore_Conformance(t *testing.T) {
 
 // lacks are the interfaces that the Store does not have yet.
 var lacks = []string{
-	"storage.Compacter", "storage.Handoff", "storage.Marker", "storage.Notifier", "storage.Peers", "storage.Promoter", "storage.Publisher",
+	"storage.Compacter", "storage.Handoff", "storage.Marker", "storage.Peers", "storage.Promoter", "storage.Publisher",
 	"storage.Pulser", "storage.Scheduler", "storage.Timekeeper", "storage.Topics", "storage.Troubled", "storage.TxEnqueuer", "storage.Versioner", "storage.Historian", "storage.Auditor",
 }
 

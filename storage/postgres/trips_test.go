@@ -94,6 +94,7 @@ func TestStore_RoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.kill(s) })
+	s.SendNothing() // notices come beside calls
 	other := d.open()
 	took := func(what string, want int) {
 		t.Helper()
