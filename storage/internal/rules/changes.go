@@ -82,6 +82,11 @@ func (j *Job) standing() Standing {
 	return Standing{j.Lane, j.Due, j.Delay, j.Role, j.State, j.WasDue, j.Cancelling, j.Bytes}
 }
 
+// stand has standing return s.
+func (j *Job) stand(s Standing) {
+	j.Lane, j.Due, j.Delay, j.Role, j.State, j.WasDue, j.Cancelling, j.Bytes = s.Lane, s.Due, s.Delay, s.Role, s.State, s.WasDue, s.Cancelling, s.Bytes
+}
+
 // bytes returns how many bytes of its lane a job has that is live.
 func (s *Standing) bytes() int64 {
 	switch s.State {

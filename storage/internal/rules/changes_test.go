@@ -36,6 +36,28 @@ func TestJob_letIn(t *testing.T) {
 	}
 }
 
+// Each field of a Standing is one of Job too, and goes from the one to the other.
+func TestJob_stand(t *testing.T) {
+	for i := range reflect.TypeFor[Standing]().NumField() {
+		var s Standing
+		field, name := reflect.ValueOf(&s).Elem().Field(i), reflect.TypeFor[Standing]().Field(i).Name
+		switch field.Kind() {
+		case reflect.Bool:
+			field.SetBool(true)
+		case reflect.Int64:
+			field.SetInt(1)
+		case reflect.String:
+			field.SetString("x")
+		default:
+			t.Fatalf("%s is a %s, of which this test has no example", name, field.Kind())
+		}
+		var j Job
+		if j.stand(s); !reflect.ValueOf(j).FieldByName(name).Equal(field) || j.standing() != s {
+			t.Errorf("a job with %s = %v is %+v, and its Standing %+v", name, field, j, j.standing())
+		}
+	}
+}
+
 func TestJob_block(t *testing.T) {
 	for _, c := range []struct{ was, want Job }{
 		{Job{State: storage.Scheduled, Due: 5, Delay: 3}, Job{State: storage.Blocked, Due: 5, Delay: 3}},

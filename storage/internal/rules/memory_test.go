@@ -153,8 +153,12 @@ func (m *memory) loadGroup(name string, leave int64, anew bool) {
 func (m *memory) members(group string) (waiting, members []Job) {
 	for _, all := range []map[int64]stored{m.jobs, m.dead} {
 		for _, id := range slices.Sorted(maps.Keys(all)) {
-			is := all[id].Job
-			switch j := (Job{ID: id, Lane: is.Lane, Due: is.Due, Delay: is.Delay, Group: is.Group, Role: is.Role, State: is.State, WasDue: is.WasDue}); {
+			j := all[id].Job
+			is := j.standing()
+			is.Cancelling, is.Bytes = false, 0 // nobody asks for these
+			j = Job{ID: id, Group: j.Group}
+			j.stand(is)
+			switch {
 			case j.Group != group:
 			case j.Role == Waits:
 				waiting = append(waiting, j)
@@ -190,7 +194,11 @@ func (m *memory) write() {
 		if r.New != nil {
 			is = stored{r.Is, r.New.Unique}
 		}
-		is.State, is.Due, is.Delay, is.Role, is.WasDue = r.Is.State, r.Is.Due, r.Is.Delay, r.Is.Role, r.Is.WasDue
+		stands := r.Is.standing()
+		if stands.Cancelling = is.Cancelling; r.New == nil { // below, or not known
+			stands.Bytes = is.Bytes
+		}
+		is.stand(stands)
 		if !m.delays {
 			is.Delay = 0
 		}

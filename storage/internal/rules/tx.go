@@ -285,8 +285,9 @@ func (t *Tx) member(g *groupRow, job int64) (*Row, error) {
 	r := t.rows.get(job)
 	if r == nil {
 		if i := slices.IndexFunc(g.live, func(m memberRow) bool { return m.job == job }); i >= 0 {
-			is := g.live[i].is
-			r = t.row(Job{ID: job, Lane: is.Lane, Due: is.Due, Delay: is.Delay, Group: g.Name, Role: is.Role, State: is.State, WasDue: is.WasDue})
+			is := Job{ID: job, Group: g.Name}
+			is.stand(g.live[i].is)
+			r = t.row(is)
 		}
 	}
 	if r == nil || r.ended {
