@@ -12,7 +12,7 @@ import (
 
 const (
 	// Members that are due and have no place.
-	sqlUnplaced = `SELECT id, lane, group_key, due_at FROM errand_job
+	sqlUnplaced = `SELECT id, group_key, ARRAY[` + numbersOf + `] FROM errand_job
 WHERE state = 1 AND role = 0 AND due_at <= $1 AND group_key = ANY($2::text[]) ORDER BY due_at, id LIMIT $3`
 
 	sqlHead = `SELECT id, salt, created_at FROM errand_dead WHERE group_key = $1 AND role = 3 ORDER BY id LIMIT 1`
@@ -44,10 +44,14 @@ LEFT JOIN errand_lane l ON l.lane = coalesce(j.lane, d.lane) ORDER BY g.group_ke
 // unplaced queues the reading of such members.
 func unplaced(b *pgx.Batch, at int64, groups []string, into *[]rules.Job) {
 	*into = nil
+	var n numbers
 	each(b, func(in pgx.CollectableRow) error {
-		j := rules.Job{State: storage.Scheduled}
-		err := in.Scan(&j.ID, &j.Lane, &j.Group, &j.Due)
-		*into = append(*into, j)
+		var j rules.Job
+		err := in.Scan(&j.ID, &j.Group, &n)
+		if err == nil {
+			n.into(&j)
+			*into = append(*into, j)
+		}
 		return err
 	}, sqlUnplaced, at, groups, promoteLimit)
 }

@@ -41,7 +41,11 @@ ON CONFLICT (group_key) DO UPDATE SET group_key = o.group_key WHERE false`
   UNION ALL SELECT j.id` + ofGroups + ofPlaces + `JOIN errand_job j ON j.group_key = g.k AND j.role = 2 WHERE ` + settled + `)
 ORDER BY id FOR UPDATE`
 
-	numbersOf  = `lane, due_at, state, coalesce(role, 0), coalesce(was_due, false)::integer`
+	// The numbers that are read of each job, see numbers.into: of a live one, of a dead one, and how many.
+	numbersOf     = `lane, due_at, state, coalesce(role, 0), coalesce(was_due, false)::integer`
+	numbersOfDead = `lane, due_at, 6, role, 0`
+	ofNumbers     = 5
+
 	countersOf = `, attempt, retry, crashes, snoozes, weight`
 	// In the order in which a rules.Tx keeps them. A key that nobody has is there too, with job 0, as it
 	// is locked. No table of jobs is searched for that. The numbers of its job are read if that waits for
@@ -56,7 +60,7 @@ FROM errand_unique u LEFT JOIN errand_job j ON j.id = nullif(u.job, 0) WHERE u.k
 	// place and of the dead ones too.
 	sqlGroup = `SELECT g.k, t.taken, coalesce((SELECT true FROM errand_dead WHERE group_key = g.k AND role = 3 LIMIT 1), false), ` + settled + `, w.most, ARRAY(
   SELECT ARRAY[id, ` + numbersOf + `] FROM errand_job WHERE group_key = g.k AND role = 2 AND ` + settled + `
-  UNION ALL SELECT ARRAY[id, lane, due_at, 6, role, 0] FROM errand_dead WHERE group_key = g.k AND role = 3 AND ` + settled + `
+  UNION ALL SELECT ARRAY[id, ` + numbersOfDead + `] FROM errand_dead WHERE group_key = g.k AND role = 3 AND ` + settled + `
   UNION ALL (SELECT ARRAY[id, ` + numbersOf + `] FROM errand_job WHERE group_key = g.k AND role = 1 ORDER BY id LIMIT w.most))` + ofGroups + ofPlaces + `
 CROSS JOIN LATERAL (SELECT CASE WHEN $4 OR t.taken > l.most THEN l.most ELSE l.most - t.taken END + g.n + 1 AS most) w ORDER BY g.k COLLATE "C"`
 
@@ -132,7 +136,8 @@ func (n numbers) into(j *rules.Job) {
 
 // work sets what countersOf says of a job, after numbersOf.
 func (n numbers) work(j *rules.Job) {
-	j.Counters, j.Bytes = storage.Counters{Attempt: int(n[5]), Retry: int(n[6]), Crashes: int(n[7]), Snoozes: int(n[8])}, n[9]
+	n = n[ofNumbers:]
+	j.Counters, j.Bytes = storage.Counters{Attempt: int(n[0]), Retry: int(n[1]), Crashes: int(n[2]), Snoozes: int(n[3])}, n[4]
 }
 
 // scopes returns the scopes of a call as of now. turns is that of [rules.Tx.Begin].
@@ -226,7 +231,7 @@ func (sc *scopes) scanKey(in pgx.CollectableRow) error {
 		j.ID, j.Salt, j.Created = k.is.Job, k.is.Salt, k.is.Created
 		n.into(j)
 		n.work(j)
-		j.Priority = int(n[10])
+		j.Priority = int(n[len(n)-1])
 		sc.tx.ReadJob(*j)
 	}
 	return nil
@@ -254,15 +259,15 @@ func (sc *scopes) scanGroup(in pgx.CollectableRow) error {
 		return err
 	}
 	g.Rule = rules.GroupRuleOf(sc.set.of, g.Name)
-	waiting := 0
-	for n := range slices.Chunk(sc.numbers, 6) {
-		if rules.Role(n[4]) == rules.Waits {
+	j, waiting := rules.Job{Group: g.Name}, 0
+	for n := range slices.Chunk(sc.numbers, 1+ofNumbers) {
+		if n[1:].into(&j); j.Role == rules.Waits {
 			waiting++
 		}
 	}
 	sc.tx.ReadGroup(g, members, waiting, most)
-	for n := range slices.Chunk(sc.numbers, 6) {
-		j := rules.Job{ID: n[0], Group: g.Name}
+	for n := range slices.Chunk(sc.numbers, 1+ofNumbers) {
+		j.ID = n[0]
 		n[1:].into(&j)
 		sc.tx.ReadMember(j)
 	}
