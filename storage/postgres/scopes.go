@@ -196,6 +196,7 @@ func (sc *scopes) load(b *pgx.Batch) {
 	}
 	if len(need.Jobs) > 0 {
 		each(b, sc.scanMayEnd, sqlMayEnd, need.Jobs)
+		sc.tx.ReadLives()
 	}
 	if len(keys) > 0 {
 		each(b, sc.scanKey, sqlKeys, keys, conflicts, merges)

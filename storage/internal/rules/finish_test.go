@@ -85,6 +85,7 @@ func TestTx_Finish(t *testing.T) {
 		tx.Begin(now, 0)
 		tx.Reset(Need{Jobs: []int64{3}})
 		tx.ReadLive(j)
+		tx.ReadLives()
 		results, _, err := tx.Finish([]storage.Finish{c.f, c.f}, func(lane int64) time.Duration {
 			if lane != 7 {
 				t.Errorf("%s: a job of lane %d", what, lane)
@@ -169,6 +170,7 @@ func TestTx_FinishNothing(t *testing.T) {
 		var tx Tx
 		tx.Reset(Need{Jobs: []int64{3, 4}})
 		tx.ReadLive(c.j)
+		tx.ReadLives()
 		c.f.Key = 3
 		c.f.Then = []storage.NewJob{job("")} // which does not follow
 		results, then, err := tx.Finish([]storage.Finish{c.f}, nil, nil)
@@ -178,11 +180,16 @@ func TestTx_FinishNothing(t *testing.T) {
 	}
 	var tx Tx
 	tx.Reset(Need{Jobs: []int64{3}})
+	tx.ReadLives()
 	if _, _, err := tx.Finish([]storage.Finish{{Lease: storage.Lease{Key: 4}, Outcome: storage.OutcomeDone}}, nil, nil); !errors.Is(err, ErrNotLoaded) {
 		t.Errorf("the end of a job that was not named returned %v", err)
 	}
 	if _, err := tx.Cancel(storage.NewID(at(0), 0, 4), nil); !errors.Is(err, ErrNotLoaded) {
 		t.Errorf("Cancel of a job that was not named returned %v", err)
+	}
+	tx.Reset(Need{Jobs: []int64{3}})
+	if _, err := tx.Cancel(storage.NewID(at(0), 0, 3), nil); !errors.Is(err, ErrNotLoaded) {
+		t.Errorf("Cancel of a job that was read before Reset returned %v", err)
 	}
 }
 

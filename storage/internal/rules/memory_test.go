@@ -29,7 +29,7 @@ type memory struct {
 	tx     Tx
 	delays bool // keeps Job.Delay
 	// forgets is what a load does not read: a key, who has it or waits for it, the job of a key, args, a
-	// group, those that wait, members, a member, or a fresh key.
+	// group, those that wait, members, a member, the jobs that may end, or a fresh key.
 	forgets string
 }
 
@@ -80,6 +80,9 @@ func (m *memory) load() {
 			is.Unique, is.Priority, is.Args = j.unique, 0, nil
 			m.tx.ReadLive(is)
 		}
+	}
+	if m.forgets != "jobs" {
+		m.tx.ReadLives()
 	}
 	m.next += int64(n.Fresh)
 	for i := range int64(n.Fresh) { // in any order

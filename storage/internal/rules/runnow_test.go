@@ -46,6 +46,7 @@ func TestTx_RunNow(t *testing.T) {
 			j := c.job
 			j.ID, j.Created, j.Salt, j.Attempt = 5, 7, 9, c.attempt
 			tx.ReadLive(j)
+			tx.ReadLives()
 			live, goes, err := tx.RunNow(c.id, c.which, c.failed)
 			if live != c.live || goes != c.goes || err != nil {
 				t.Fatalf("live %t, goes %t, %v", live, goes, err)

@@ -22,6 +22,7 @@ type Tx struct {
 	keys    table[string, keyRow]
 	groups  table[string, groupRow]
 	rows    table[int64, Row]
+	lives   bool     // all of Need.Jobs were read
 	fresh   []int64  // keys for jobs that enter
 	first   int64    // of the call
 	touched []string // groups to settle
@@ -68,7 +69,7 @@ func (t *Tx) Reset(n Need) {
 	t.rows.clear(n.Fresh)
 	clear(t.changes.Jobs)
 	clear(t.changes.Keys)
-	t.fresh, t.touched, t.first, t.moved = t.fresh[:0], t.touched[:0], 0, 0
+	t.fresh, t.touched, t.first, t.moved, t.lives = t.fresh[:0], t.touched[:0], 0, 0, false
 }
 
 // ReadKey takes note of who has a unique key, or waits for it if behind is set. Both are to be said of
@@ -100,7 +101,10 @@ func (t *Tx) ReadJob(j Job) {
 	}
 }
 
-// ReadLive takes note of a job of [Need.Jobs]. Those that it is not told of are not live.
+// ReadLives takes note that all of [Need.Jobs] are read: those that ReadLive is not told of are not live.
+func (t *Tx) ReadLives() { t.lives = true }
+
+// ReadLive takes note of a live job of [Need.Jobs].
 func (t *Tx) ReadLive(j Job) {
 	r := t.row(j)
 	j.Priority, j.Args = r.Is.Priority, r.Is.Args
@@ -117,7 +121,7 @@ func (t *Tx) Live(job int64) Job {
 
 // live returns a job of [Need.Jobs], nil if it is not live.
 func (t *Tx) live(job int64) (*Row, error) {
-	if _, ok := slices.BinarySearch(t.need.Jobs, job); !ok {
+	if _, ok := slices.BinarySearch(t.need.Jobs, job); !ok || !t.lives {
 		return nil, unread("a job")
 	}
 	if r := t.rows.get(job); r != nil && r.live && !r.ended {

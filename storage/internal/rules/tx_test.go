@@ -645,6 +645,13 @@ func TestTx_forgets(t *testing.T) {
 		{"the job of a key", "a job that replaces a member", enter(keyed("w", "", storage.Replace))},
 		{"args", "a job that merges", enter(merge)},
 		{"a fresh key", "a new job", enter(job(""))},
+		{"jobs", "one of them ends", end(1, storage.Done)},
+		{"jobs", "one is to be cancelled", func(m *memory) error {
+			m.need.Jobs = []int64{9}
+			m.load()
+			_, err := m.tx.Cancel(storage.NewID(m.now, 0, 9), nil)
+			return err
+		}},
 		{"a group", "a new member", enter(grouped("g", ""))},
 		{"a group", "a member ends", end(4, storage.Done)},
 		{"a group", "a member is put back", end(4, storage.Ready)},
