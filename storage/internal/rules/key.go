@@ -171,7 +171,7 @@ func (k *Key) claim(now time.Time, j *storage.NewJob, is Keeper, due int64) (c C
 		case k.free(at):
 			c.Verdict = Succeed
 		case k.Holder.Job == is.Job: // its own, which outlives it
-			c.Verdict = Succeed
+			c.Verdict, k.Live, k.Kept = Succeed, true, false
 			return c
 		default:
 			c.Verdict = k.conflict(j)

@@ -212,7 +212,7 @@ func TestClaimKey(t *testing.T) {
 		{"nobody has it", Key{}, storage.NewJob{}, now, Claim{Verdict: Succeed, changed: true}, Key{Holder: is, Live: true}},
 		{"nobody has it, and it is for a time", Key{}, storage.NewJob{UniqueFor: time.Second}, later, Claim{Verdict: Succeed, changed: true}, Key{Holder: until(is, later+second), Live: true}},
 		{"nobody has it any more", Key{Holder: until(holder, now), Kept: true}, storage.NewJob{}, 0, Claim{Verdict: Succeed, changed: true}, Key{Holder: is, Live: true}},
-		{"its own outlives it", Key{Holder: until(is, later)}, storage.NewJob{}, now, Claim{Verdict: Succeed}, Key{Holder: until(is, later)}},
+		{"its own outlives it", Key{Holder: until(is, later), Kept: true}, storage.NewJob{}, now, Claim{Verdict: Succeed}, Key{Holder: until(is, later), Live: true}},
 		{"a job lives", Key{Holder: holder, Live: true}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: holder, Live: true}},
 		{"a job lives, and has it for a time", Key{Holder: until(holder, later), Live: true}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: until(holder, later), Live: true}},
 		{"a job has gone", Key{Holder: until(holder, later)}, storage.NewJob{}, now, Claim{ID: holder.ID(), Gone: true}, Key{Holder: until(holder, later)}},

@@ -82,7 +82,19 @@ func TestTx_RedriveKey(t *testing.T) {
 			t.Errorf("held by job %d, %d jobs have changed", holder, n)
 		}
 	}
+	// With a key for a time, it lives again for those that come in the same transaction.
 	var tx Tx
+	tx.Reset(Need{Keys: []NeedKey{{Name: "k"}}})
+	tx.Begin(at(1000*second), 0)
+	tx.ReadKey("k", false, Keeper{Job: 1, Until: 2000 * second}, false, true)
+	tx.ReadKey("k", true, Keeper{}, false, false)
+	if goes, err := tx.Redrive(Standing{Lane: 1, State: storage.Dead}, "", Job{ID: 1, Lane: 1, State: storage.Ready}, "k"); !goes || err != nil {
+		t.Errorf("with its key for a time it goes: %t, %v", goes, err)
+	}
+	if k, err := tx.Key("k", nil); err != nil || !k.Live || k.Kept || k.Holder.Job != 1 {
+		t.Errorf("its key is %+v (%v), want it held by a live job", k, err)
+	}
+	tx = Tx{}
 	if _, err := tx.Redrive(Standing{}, "", Job{ID: 1}, "k"); !errors.Is(err, ErrNotLoaded) {
 		t.Errorf("of a key that was not read: %v", err)
 	}
