@@ -43,7 +43,7 @@ func bytesOf(j *storage.NewJob) int64 { return int64(len(j.Args) + len(j.Headers
 
 // Join decides about a new job with a group, and returns it as it comes to be. It is for a caller that
 // does the rest of Enter by itself, and has written the job before it writes the Changes. changed says
-// that there are some. The caller may set the lane until then.
+// that there are some. The caller may set the lane until then. The Row is valid until the next Reset.
 func (t *Tx) Join(j Job) (r *Row, changed bool, err error) {
 	r = t.row(j)
 	changed, err = t.join(r)
@@ -249,10 +249,12 @@ func (t *Tx) SettleAll() error {
 
 // Settle has the members of a group be in the states that they should, see Group.Settle.
 func (t *Tx) Settle(name string) error {
-	d := t.begin()
-	if err := settleGroup(t, name, t.need.Anew, t.turns, d); err != nil {
+	as, err := t.Group(name, t.need.Anew)
+	if err != nil {
 		return err
 	}
+	d := t.begin()
+	as.Settle(t.need.Anew, t.turns, d)
 	g := t.groups.get(name)
 	t.moved += len(d.Block) + len(d.LetIn)
 	if len(d.Pass) > 0 {

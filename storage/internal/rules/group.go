@@ -147,24 +147,6 @@ func (g *Group) Settle(anew bool, at int64, d *Delta) {
 	}
 }
 
-// read reports whether a decision of Settle is only about jobs that were read with g.
-func (g *Group) read(leave []int64, block []Member, in []LetIn) bool {
-	for _, l := range in {
-		if _, ok := slices.BinarySearch(g.Waiting, l.Job); !ok {
-			return false
-		}
-	}
-	if len(leave)+len(block) == 0 {
-		return true
-	}
-	members := map[int64]bool{}
-	for _, m := range g.Members {
-		members[m.Job] = true
-	}
-	return !slices.ContainsFunc(leave, func(job int64) bool { return !members[job] }) &&
-		!slices.ContainsFunc(block, func(m Member) bool { return !members[m.Job] })
-}
-
 // settleOrder is Settle for a group whose members run one at a time: next is the one that runs
 // or, if there is none, the one with the lowest key.
 func (g *Group) settleOrder(at int64, d *Delta) {

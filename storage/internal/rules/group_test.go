@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -127,68 +126,6 @@ func TestGroup_Settle(t *testing.T) {
 		if groupOf(t, c.rule, c.members, c.anew).Settle(c.anew, 9, &d); d.String() != c.want {
 			t.Errorf("%+v, anew %v, %q: %q, want %q", c.rule, c.anew, c.members, d.String(), c.want)
 		}
-	}
-}
-
-func TestGroup_read(t *testing.T) {
-	g := Group{Waiting: []int64{2, 5}, Members: []Member{{Job: 1}, {Job: 3}}}
-	for _, c := range []struct {
-		d    Delta
-		want bool
-	}{
-		{Delta{}, true},
-		{Delta{LetIn: []LetIn{{Job: 2}, {Job: 5}}}, true},
-		{Delta{LetIn: []LetIn{{Job: 2}, {Job: 3}}}, false},
-		{Delta{Leave: []int64{1, 3}, Block: []Member{{Job: 3}}}, true},
-		{Delta{Leave: []int64{1, 2}}, false},
-		{Delta{Leave: []int64{1}, Block: []Member{{Job: 3}, {Job: 5}}}, false},
-	} {
-		if got := g.read(c.d.Leave, c.d.Block, c.d.LetIn); got != c.want {
-			t.Errorf("%s: %v, want %v", c.d.String(), got, c.want)
-		}
-	}
-}
-
-// read are groups by their names.
-type read struct {
-	Rows
-	groups map[string]*Group
-}
-
-func (r read) Load(n Need) error {
-	for _, name := range n.Groups {
-		if r.groups[name] == nil {
-			return errors.New("no group " + name)
-		}
-	}
-	return nil
-}
-
-func (r read) Group(name string, _ bool) (Group, error) { return *r.groups[name], nil }
-
-func TestSettleGroups(t *testing.T) {
-	turns := GroupRule{Limit: 1, Turns: true}
-	r := read{groups: map[string]*Group{
-		"a": groupOf(t, inOrder, "r3 w2", false), "b": groupOf(t, turns, "w2 w3", false),
-		"c": groupOf(t, GroupRule{Limit: 2, Pass: true, Turns: true}, "s1 w5 w6", true), "d": groupOf(t, passing, "d7", true),
-	}}
-	r.groups["d"].Name = "d"
-	var d Delta
-	if err := SettleGroups(r, []string{"a", "b"}, false, 9, &d); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := d.String(), "block 3, let 2, let 2 at 9"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	d = Delta{}
-	if err := SettleGroups(r, []string{"c", "d"}, true, 9, &d); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := d.String(), "pass d, leave 1, let 5 at 9, let 6 at 9"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if err := SettleGroups(r, []string{"x"}, false, 9, &d); err == nil {
-		t.Error("no error of Load")
 	}
 }
 

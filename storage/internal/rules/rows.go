@@ -43,33 +43,6 @@ type LetIn struct {
 	As  Role  // NoRole: as it was
 }
 
-// SettleGroups has the members of groups be in the states that they should, see Group.Settle.
-func SettleGroups(r Rows, names []string, anew bool, at int64, d *Delta) error {
-	if err := r.Load(Need{Groups: names, Anew: anew}); err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := settleGroup(r, name, anew, at, d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// settleGroup is SettleGroups for a group that is loaded.
-func settleGroup(r Rows, name string, anew bool, at int64, d *Delta) error {
-	g, err := r.Group(name, anew)
-	if err != nil {
-		return err
-	}
-	leave, block, in := len(d.Leave), len(d.Block), len(d.LetIn)
-	g.Settle(anew, at, d)
-	if !g.read(d.Leave[leave:], d.Block[block:], d.LetIn[in:]) {
-		return ErrNotLoaded
-	}
-	return nil
-}
-
 // ClaimKey decides about a new job with a unique key, which is due at a time.
 func ClaimKey(r Rows, now time.Time, j *storage.NewJob, claimant Keeper, due int64, d *Delta) (Claim, error) {
 	k, err := loadKey(r, NeedKey{j.Unique, j.Conflict})
