@@ -81,6 +81,12 @@ func (t *tx) readKey(n *rules.NeedKey) error {
 	return nil
 }
 
+// forget drops what was read: the args of a job may be large.
+func (x *ruleTx) forget() {
+	x.Reset(rules.Need{})
+	x.key, x.waiter = keyReading{}, jobRow{}
+}
+
 // key reads a unique key, but for its Waiting.
 func (t *tx) key(name string) (*rules.Key, error) {
 	if err := t.knowKey(name, nil, time.Time{}); err != nil {
@@ -143,6 +149,9 @@ func (t *tx) claimKey(now time.Time, r *jobRow, j *storage.NewJob) (c rules.Clai
 	}
 	if c.Verdict == rules.Follow {
 		r.block()
+	}
+	if j.Conflict.Replaces() {
+		t.deciding.tx.forget()
 	}
 	return c, err
 }

@@ -82,7 +82,7 @@ func (s *Store) EnqueueTx(ctx context.Context, in any, now time.Time, jobs []sto
 func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.Enqueued, error) {
 	out := make([]storage.Enqueued, len(jobs))
 	created, first := t.seen(now), t.meta.nextJob
-	t.deciding.entered = false
+	t.deciding.tx = nil // what is known of groups need not be right any more
 	for i := range jobs {
 		j := &jobs[i]
 		r := jobRow{

@@ -91,8 +91,7 @@ func (t *tx) join(r *jobRow) (as *rules.Row, changed bool, err error) {
 	if err := t.regroupNow(key); err != nil {
 		return nil, false, err
 	}
-	if !t.deciding.entered { // what calls before have known of groups need not be right any more
-		t.deciding.entered = true
+	if t.deciding.tx == nil {
 		if err := t.know(rules.Need{Fresh: 1}, time.Time{}); err != nil {
 			return nil, false, err
 		}

@@ -47,8 +47,7 @@ WHERE group_key = ` + group + ` AND role = 1 ORDER BY o.job LIMIT 1)`
 // deciding is what a transaction knows for the decision under way, and of groups whose members it
 // moves.
 type deciding struct {
-	tx      *ruleTx  // see know
-	entered bool     // an Enqueue has read groups that its jobs enter
+	tx      *ruleTx  // see know; nil if nothing is known
 	later   bool     // regroup only notes the groups
 	touched []string // those that it has noted
 	at      int64    // of the exchange under way, else 0
@@ -159,7 +158,7 @@ func (t *tx) know(n rules.Need, now time.Time) error {
 	return t.readGroups(&n)
 }
 
-// ruleTx returns t.deciding.tx, which is there from the first use on.
+// ruleTx returns t.deciding.tx, which is there from the first use in a call on.
 func (t *tx) ruleTx() *ruleTx {
 	switch {
 	case t.deciding.tx != nil:
