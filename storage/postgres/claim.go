@@ -180,6 +180,7 @@ func (c *claim) leasing(b *pgx.Batch, text string, args ...any) {
 func (c *claim) rows(end func()) func(rows pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		defer rows.Close()
+		added := 0
 		for rows.Next() {
 			if rows.RawValues()[0] == nil {
 				c.passed = true
@@ -190,7 +191,11 @@ func (c *claim) rows(end func()) func(rows pgx.Rows) error {
 				return err
 			}
 			c.leased = append(c.leased, l)
+			if n := len(c.leased) - 2; n < 0 || c.leased[n].Queue != l.Queue || c.leased[n].Kind != l.Kind {
+				added += 2 // one of its lease, and one of its end
+			}
 		}
+		c.s.deltas.n.Add(int64(added))
 		slices.SortFunc(c.leased, func(a, b storage.Leased) int {
 			return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.DueAt.Compare(b.DueAt), cmp.Compare(a.Key, b.Key))
 		})

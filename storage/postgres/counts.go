@@ -29,13 +29,15 @@ const (
 	// Rows of how many jobs of a lane are in a state, which add up.
 	inStates = `(SELECT c.lane, v.state, v.n FROM ` + counted + ` c CROSS JOIN LATERAL (VALUES (number >> 5, -n), (number & 31, n)) v(state, n)
   WHERE number > 0 AND v.state BETWEEN 1 AND 7)`
-	sqlCounts = `SELECT queue, kind, state, sum(n)::bigint FROM ` + inStates + ` c JOIN errand_lane USING (lane)
-GROUP BY queue, kind, state HAVING sum(n) <> 0`
+	// The lane of each row of s, once that is summed up: a join before would compare each row of errand_delta
+	// with each lane.
+	ofLane    = ` CROSS JOIN LATERAL (SELECT queue, kind FROM errand_lane l WHERE l.lane = s.lane OFFSET 0) l`
+	sqlCounts = `SELECT queue, kind, state, n FROM (SELECT lane, state, sum(n)::bigint AS n FROM ` + inStates + ` c GROUP BY lane, state HAVING sum(n) <> 0) s` + ofLane
 	// When attempts of lanes have succeeded and failed last, of rows with their ages in transactions: these
-	// begin in the order of their numbers. A clock may be set back.
+	// begin in the order of their numbers. A clock may be set back. Of one transaction it is the job with the highest key.
 	lastOf = `SELECT DISTINCT ON (lane, number) lane, number, at, job
   FROM (SELECT lane, CASE WHEN job IS NULL THEN -2 ELSE -3 END AS number, at, job, age FROM d WHERE at IS NOT NULL) l
-  ORDER BY lane, number, age, at DESC`
+  ORDER BY lane, number, age, at DESC, job DESC`
 	// One transaction folds at a time; who comes meanwhile leaves it to that one.
 	sqlFold = `WITH d AS (
   DELETE FROM errand_delta WHERE (SELECT pg_try_advisory_xact_lock($1::integer, -2)) RETURNING lane, number, n, bytes, at, job, age(xmin) AS age)
@@ -45,12 +47,16 @@ UNION ALL SELECT lane, number, 0, 0, at, job FROM (` + lastOf + `) l ORDER BY la
 ON CONFLICT (lane, number) DO UPDATE SET n = o.n + excluded.n, bytes = coalesce(o.bytes, 0) + coalesce(excluded.bytes, 0), at = excluded.at, job = excluded.job`
 )
 
-// foldAfter is after how many transactions of a Store one of them folds what they added to
-// errand_delta.
-const foldAfter = 500
+// foldAfter is after how many rows of errand_delta a Store has them folded.
+const foldAfter = 1000
 
-// deltas is how many transactions of the Store have changed numbers.
+// deltas is how many rows of errand_delta the Store has added since it has folded them.
 type deltas struct{ n atomic.Int64 }
+
+// added takes note of rows, and reports whether they are to be folded.
+func (d *deltas) added(rows int) bool {
+	return d.n.Add(int64(rows)) >= foldAfter && d.n.Swap(0) >= foldAfter
+}
 
 // numberOf returns what a number is in the tables.
 func numberOf(n *rules.Number) int16 {
@@ -106,7 +112,7 @@ func (s *Store) count(b *pgx.Batch, c *rules.Changes) {
 	if len(d.n) > 0 {
 		b.Queue(sqlDelta, d.lanes, d.numbers, d.n, d.bytes, d.at, d.jobs)
 	}
-	if s.deltas.n.Add(1)%foldAfter == 0 {
+	if s.deltas.added(max(len(d.n), 1)) {
 		b.Queue(sqlFold, s.locks)
 	}
 }

@@ -31,6 +31,9 @@ var WithoutRows = []string{
 	sqlInsert, sqlDelete, sqlKeep, sqlExtend, sqlStart, sqlStop, sqlPromote, sqlClaim, sqlLease, sqlTakeOver, sqlTakeLapsed, sqlPurge,
 }
 
+// Counted are the statements that sum up the numbers of lanes.
+var Counted = map[string]string{"counts": sqlCounts, "totals": sqlTotals, "lanes": sqlLaneCounts}
+
 // Counting is the statement that writes numbers of which a Tx says how they change.
 const Counting = sqlDelta
 

@@ -25,8 +25,10 @@ const (
     j.reason, ` + endedError + `, j.in_effect, ` + listedArgs + ` FROM errand_dead j WHERE j.id = ANY($1::bigint[])) r JOIN errand_lane USING (lane)`
 	listedArgs = `length(j.args), CASE WHEN length(j.args) <= $2::bigint THEN j.args END, j.unique_key, j.group_key`
 
-	sqlLaneCounts = `SELECT lane, queue, kind, coalesce(state, 0), coalesce(sum(n), 0)::bigint FROM errand_lane LEFT JOIN ` + inStates + ` c USING (lane)
-WHERE $1::text = '' OR queue = $1 GROUP BY lane, state ORDER BY queue, kind`
+	// A lane has a row of state 0 too.
+	sqlLaneCounts = `SELECT lane, queue, kind, state, n FROM (
+  SELECT lane, state, sum(n)::bigint AS n FROM (SELECT lane, 0 AS state, 0 AS n FROM errand_lane UNION ALL SELECT lane, state, n FROM ` + inStates + ` i) c
+  GROUP BY lane, state) s` + ofLane + ` WHERE $1::text = '' OR queue = $1 ORDER BY queue, kind`
 	sqlNextKey = `SELECT greatest((SELECT max(id) FROM errand_job), (SELECT max(id) FROM errand_finished), (SELECT max(id) FROM errand_dead), 0) + 1`
 )
 

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	sqlTotals = `SELECT l.lane, queue, kind, number, sum(n)::bigint, coalesce(sum(bytes), 0)::bigint FROM ` + counted + ` c JOIN errand_lane l USING (lane)
-GROUP BY l.lane, number`
+	sqlTotals = `SELECT lane, queue, kind, number, n, bytes FROM (
+  SELECT lane, number, sum(n)::bigint AS n, coalesce(sum(bytes), 0)::bigint AS bytes FROM ` + counted + ` c GROUP BY lane, number) s` + ofLane
 	// With the job that has failed last, if it is there. What is in errand_number is older than all others.
 	sqlLast = `WITH d AS MATERIALIZED (
   SELECT lane, at, job, age(xmin) AS age FROM errand_delta WHERE at IS NOT NULL UNION ALL
