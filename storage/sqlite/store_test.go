@@ -79,7 +79,10 @@ type db struct {
 	opts *sqlite.Options
 }
 
+// newDB returns a database that is not there yet. Without options its ballast is small, as most
+// tests are about something else, and an Open writes all of it.
 func newDB(t testing.TB, opts *sqlite.Options) *db {
+	opts = cmp.Or(opts, &sqlite.Options{Ballast: 1 << 16})
 	return &db{t, filepath.Join(t.TempDir(), "jobs.db"), opts}
 }
 
@@ -153,8 +156,14 @@ func (d *db) number(text string, args ...any) (n int64) {
 	d.t.Helper()
 	raw := d.raw()
 	defer raw.Close()
+	return numberOf(d.t, raw, text, args...)
+}
+
+// numberOf is number on a connection that stays open: to open one reads the schema.
+func numberOf(t testing.TB, raw *sql.DB, text string, args ...any) (n int64) {
+	t.Helper()
 	if err := raw.QueryRow(text, args...).Scan(&n); err != nil {
-		d.t.Fatalf("%s: %v", text, err)
+		t.Fatalf("%s: %v", text, err)
 	}
 	return n
 }
@@ -168,6 +177,12 @@ func (d *db) Invariants(t testing.TB) {
 	t.Helper()
 	raw := d.raw()
 	defer raw.Close()
+	invariantsOf(t, raw)
+}
+
+// invariantsOf is Invariants on a connection that stays open.
+func invariantsOf(t testing.TB, raw *sql.DB) {
+	t.Helper()
 	broken, err := sqlite.CheckInvariants(context.Background(), raw)
 	if err != nil || len(broken) > 0 {
 		t.Errorf("rules that do not hold: %v (%v)", broken, err)

@@ -28,7 +28,7 @@ func appStore(t *testing.T, opts *sqlite.Options) (*sql.DB, *sqlite.Store, *db) 
 	if _, err := app.Exec("CREATE TABLE orders (id INTEGER PRIMARY KEY)"); err != nil {
 		t.Fatal(err)
 	}
-	s, err := sqlite.New(app, opts)
+	s, err := sqlite.New(app, d.opts)
 	if err != nil {
 		t.Fatal(err)
 	}

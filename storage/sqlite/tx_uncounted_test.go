@@ -19,10 +19,10 @@ import (
 const uncounted = "SELECT COUNT(*) FROM errand_job WHERE id >= (SELECT n FROM errand_number WHERE id = 1)"
 
 // recount compares what readers say with the rows of the jobs.
-func recount(t *testing.T, d *db, s *sqlite.Store, now time.Time) {
+func recount(t *testing.T, raw *sql.DB, s *sqlite.Store, now time.Time) {
 	t.Helper()
 	ctx := t.Context()
-	d.Invariants(t)
+	invariantsOf(t, raw)
 	stats, err := s.Stats(ctx)
 	counts, e := s.Counts(ctx)
 	holds, e2 := s.Holds(ctx, now)
@@ -30,16 +30,18 @@ func recount(t *testing.T, d *db, s *sqlite.Store, now time.Time) {
 	if err := errors.Join(err, e, e2, e3); err != nil {
 		t.Fatal(err)
 	}
-	if want := d.number("SELECT COUNT(*) FROM errand_job"); live != want {
+	if want := numberOf(t, raw, "SELECT COUNT(*) FROM errand_job"); live != want {
 		t.Errorf("%d jobs live, want %d", live, want)
 	}
 	var waiting, isReady, counted int64
 	for _, l := range stats {
-		of := func(what string) int64 { return d.number("SELECT "+what+" FROM errand_job WHERE lane = ?1", l.Number) }
+		of := func(what string) int64 {
+			return numberOf(t, raw, "SELECT "+what+" FROM errand_job WHERE lane = ?1", l.Number)
+		}
 		got := []int64{l.Scheduled, l.Ready, l.Running, l.Blocked, l.Bytes}
 		want := []int64{
 			of("COALESCE(SUM(state = 1), 0)"), of("COALESCE(SUM(state = 2), 0)"), of("COALESCE(SUM(state = 3), 0)"), of("COALESCE(SUM(state = 7), 0)"),
-			d.number(`SELECT COALESCE(SUM(COALESCE(length(j.args), 0) + COALESCE(length(p.args), 0)), 0)
+			numberOf(t, raw, `SELECT COALESCE(SUM(COALESCE(length(j.args), 0) + COALESCE(length(p.args), 0)), 0)
 FROM errand_job j LEFT JOIN errand_payload p ON p.job = j.id WHERE lane = ?1`, l.Number),
 		}
 		if !slices.Equal(got, want) {
@@ -61,13 +63,13 @@ FROM errand_job j LEFT JOIN errand_payload p ON p.job = j.id WHERE lane = ?1`, l
 			counted += c.N
 		}
 	}
-	if want := d.number("SELECT COUNT(*) FROM errand_job WHERE state IN (1, 2)"); counted != want {
+	if want := numberOf(t, raw, "SELECT COUNT(*) FROM errand_job WHERE state IN (1, 2)"); counted != want {
 		t.Errorf("%d jobs wait by Counts, want %d", counted, want)
 	}
 	if len(holds) != 1 || holds[0].Waiting != waiting || holds[0].Ready != isReady {
 		t.Errorf("%+v: want a hold for which %d jobs wait, %d of them ready", holds, waiting, isReady)
 	}
-	if n := d.number(uncounted); n > 64 {
+	if n := numberOf(t, raw, uncounted); n > 64 {
 		t.Errorf("%d jobs are not counted", n)
 	}
 }
@@ -80,6 +82,8 @@ func TestUncounted_Histories(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			app, first, d := appStore(t, nil)
+			raw := d.raw()
+			defer raw.Close()
 			ctx, random := t.Context(), rand.New(rand.NewPCG(seed, 7))
 			all, now := []*sqlite.Store{first, d.open()}, t0
 			if err := first.Hold(ctx, t0, storage.Hold{Lane: storage.Lane{Queue: "default", Kind: "kind0"}, Reason: "r"}); err != nil {
@@ -219,15 +223,15 @@ func TestUncounted_Histories(t *testing.T) {
 					}
 					given[id.Key()], seen[id] = true, true
 				}
-				if n := d.number("SELECT clock FROM errand_meta"); n < clock {
+				if n := numberOf(t, raw, "SELECT clock FROM errand_meta"); n < clock {
 					t.Errorf("step %d: the clock went back from %d to %d", step, clock, n)
 				} else {
 					clock = n
 				}
-				if d.number(uncounted) > 0 {
+				if numberOf(t, raw, uncounted) > 0 {
 					left++
 				}
-				recount(t, d, pick(), now)
+				recount(t, raw, pick(), now)
 				if t.Failed() {
 					t.Fatalf("step %d", step)
 				}
