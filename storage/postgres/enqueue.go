@@ -79,11 +79,10 @@ type entering struct {
 	args     [][]byte
 	keys     []int64 // once they are inserted
 
-	// Only of jobs of which some have unique keys or groups, as their keys are.
+	// Only of jobs of which some have unique keys or groups. These have placeColumns beside them, and so
+	// neither state, due nor keys.
 	unique [][]byte
 	group  []*string
-	role   []*int16
-	wasDue []*bool
 }
 
 // entering adds jobs as of now. Their lanes are known, and all of them are plain.
@@ -125,10 +124,9 @@ func insertRows(b *pgx.Batch, rows []*rules.Row) {
 		}
 		e.group = append(e.group, group)
 	}
-	e.keys, e.state, e.due, e.role, e.wasDue = p.id, p.state, p.due, p.role, p.wasDue
 	e.inParts(func(from, to int) {
-		b.Queue(sqlInsertBeside, e.keys[from:to], e.lane[from:to], e.state[from:to], e.priority[from:to], e.due[from:to], e.created[from:to], e.timeout[from:to],
-			e.salt[from:to], e.weight[from:to], e.policy[from:to], e.headers[from:to], e.args[from:to], e.unique[from:to], e.group[from:to], e.role[from:to], e.wasDue[from:to])
+		b.Queue(sqlInsertBeside, p.part(from, to).behind(e.lane[from:to], e.priority[from:to], e.created[from:to], e.timeout[from:to],
+			e.salt[from:to], e.weight[from:to], e.policy[from:to], e.headers[from:to], e.args[from:to], e.unique[from:to], e.group[from:to])...)
 	})
 }
 

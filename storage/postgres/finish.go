@@ -53,11 +53,6 @@ INSERT INTO errand_finished (id, due_at, created_at, purge_at, token, timeout, l
 INSERT INTO errand_dead (id, due_at, created_at, token, timeout, lane, salt, attempt, retry, crashes, snoozes,
   priority, reason, policy, in_effect, headers, args, error, cause, unique_key, group_key, role, ended_at) SELECT *, $10::bigint FROM d`
 
-	sqlPutBack = `UPDATE errand_job j SET state = f.state, due_at = f.due_at, attempt = f.attempt, retry = f.retry, crashes = f.crashes,
-  snoozes = f.snoozes, history = f.history, role = f.role, was_due = f.was_due, doubt = f.doubt, instance = 0, cancelling = false, started_at = NULL
-FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::boolean[], $9::smallint[],
-  $10::smallint[], $11::boolean[]) f(id, state, due_at, attempt, retry, crashes, snoozes, history, doubt, role, was_due) WHERE j.id = f.id`
-
 	sqlFail = `INSERT INTO errand_history (job, n, attempt, at, duration, retry_after, phase, error, stack, instance)
 SELECT job, coalesce((SELECT max(n) FROM errand_history h WHERE h.job = f.job), 0) + 1, attempt, $8::bigint, duration, retry_after, phase, error, stack, instance
 FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::boolean[], $5::bytea[], $6::bytea[], $7::bytea[], $9::bytea[])
@@ -65,6 +60,11 @@ FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::boolean[], $5::bytea[
 	sqlPrune = `DELETE FROM errand_history h USING unnest($1::bigint[]) f(job)
 WHERE h.job = f.job AND h.n <= (SELECT max(n) FROM errand_history x WHERE x.job = f.job) - $2::integer`
 )
+
+var sqlPutBack = `UPDATE errand_job j SET ` + setPlaces + `, attempt = f.attempt, retry = f.retry, crashes = f.crashes,
+  snoozes = f.snoozes, history = f.history, doubt = f.doubt, instance = 0, cancelling = false, started_at = NULL
+FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::integer[], $5::boolean[], $6::smallint[], ` + placeTypes(6) + `)
+  f(attempt, retry, crashes, snoozes, history, doubt, ` + placeNames + `) WHERE j.id = f.id`
 
 // finishing is the Finish part of an exchange.
 type finishing struct {
@@ -267,7 +267,7 @@ func putBack(b *pgx.Batch, rows []*rules.Row) {
 			doubt[len(doubt)-1] = &unknown
 		}
 	}
-	b.Queue(sqlPutBack, p.id, p.state, p.due, n.attempt, n.retry, n.crashes, n.snoozes, history, doubt, p.role, p.wasDue)
+	b.Queue(sqlPutBack, p.behind(n.attempt, n.retry, n.crashes, n.snoozes, history, doubt)...)
 }
 
 // fail queues what is added to histories.

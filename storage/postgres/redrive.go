@@ -15,14 +15,12 @@ import (
 const (
 	sqlDeadOf = `SELECT id, lane, salt, created_at, coalesce(group_key, ''), coalesce(role, 0), coalesce(unique_key, ''), priority, length(args) + coalesce(length(headers), 0)
 FROM errand_dead WHERE id = ANY($1::bigint[])`
-	sqlRedrive = `WITH d AS (DELETE FROM errand_dead e
-  USING unnest($1::bigint[], $2::integer[], $3::smallint[], $4::bigint[], $5::text[], $6::smallint[], $7::boolean[]) f(id, lane, state, due_at, group_key, role, was_due)
-  WHERE e.id = f.id RETURNING e.id, f.lane, f.state, e.priority, f.due_at, e.created_at, e.timeout, e.token, e.salt, e.attempt, e.policy, e.headers, e.args,
-    e.unique_key, f.group_key, f.role, f.was_due),
-u AS (INSERT INTO errand_job (id, lane, state, priority, due_at, created_at, timeout, token, salt, attempt, policy, headers, args, unique_key, group_key, role, was_due,
-    weight, history, redriven)
-  SELECT d.*, length(args) + coalesce(length(headers), 0), coalesce((SELECT true FROM errand_history WHERE job = d.id LIMIT 1), false), true FROM d RETURNING 1) ` + allOf
 )
+
+var sqlRedrive = `WITH d AS (DELETE FROM errand_dead e USING unnest($1::integer[], $2::text[], ` + placeTypes(2) + `) f(lane, group_key, ` + placeNames + `)
+  WHERE e.id = f.id RETURNING e.priority, e.created_at, e.timeout, e.token, e.salt, e.attempt, e.policy, e.headers, e.args, e.unique_key, f.*),
+u AS (INSERT INTO errand_job (priority, created_at, timeout, token, salt, attempt, policy, headers, args, unique_key, lane, group_key, ` + placeNames + `, weight, history, redriven)
+  SELECT d.*, length(args) + coalesce(length(headers), 0), coalesce((SELECT true FROM errand_history WHERE job = d.id LIMIT 1), false), true FROM d RETURNING 1) ` + allOf
 
 // Redrive implements [storage.Store], in as many round trips as Delete.
 func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
@@ -174,5 +172,5 @@ func putBackDead(b *pgx.Batch, rows []*rules.Row) {
 		}
 		lanes, groups = append(lanes, int32(r.Is.Lane)), append(groups, group)
 	}
-	b.Queue(sqlRedrive, p.id, lanes, p.state, p.due, groups, p.role, p.wasDue)
+	b.Queue(sqlRedrive, p.behind(lanes, groups)...)
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -71,25 +72,34 @@ SELECT * FROM unnest($1::bytea[], $2::smallint[], $3::bigint[], $4::bigint[], $5
 ON CONFLICT (key, slot) DO UPDATE SET job = excluded.job, created_at = excluded.created_at, until = excluded.until, salt = excluded.salt`
 	sqlDropKeys = `DELETE FROM errand_unique u USING unnest($1::bytea[], $2::smallint[]) f(key, slot) WHERE u.key = f.key AND u.slot = f.slot`
 
-	sqlInsertBeside = `INSERT INTO errand_job (id, lane, state, priority, due_at, created_at, timeout, salt, weight, policy, headers, args, unique_key, group_key, role, was_due)
-SELECT * FROM unnest($1::bigint[], $2::integer[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[],
-  $8::integer[], $9::integer[], $10::bytea[], $11::bytea[], $12::bytea[], $13::bytea[], $14::text[], $15::smallint[], $16::boolean[])`
-	// Both set what was decided of jobs that are in the states $6 still. They are, as the row of a job that
-	// may be replaced or blocked is locked, and nobody changes one that is blocked, or is due and has no
-	// place, without the lock of its key or group. If by damage they are not, there is an error, and
-	// nothing of the transaction is written.
-	sqlMove = `WITH u AS (UPDATE errand_job j SET state = f.state, due_at = f.due_at, role = f.role, was_due = f.was_due
-  FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::smallint[]) f(id, state, due_at, role, was_due, was)
-  WHERE j.id = f.id AND j.state = f.was RETURNING 1) ` + allOf
-	sqlRewrite = `WITH u AS (UPDATE errand_job j SET state = f.state, due_at = f.due_at, role = f.role, was_due = f.was_due, retry = f.retry, crashes = f.crashes,
-    snoozes = f.snoozes, priority = f.priority, weight = f.weight, headers = f.headers, args = f.args
-  FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::smallint[], $7::integer[], $8::integer[], $9::integer[],
-    $10::smallint[], $11::integer[], $12::bytea[], $13::bytea[]) f(id, state, due_at, role, was_due, was, retry, crashes, snoozes, priority, weight, headers, args)
-  WHERE j.id = f.id AND j.state = f.was RETURNING 1) ` + allOf
 	// A division by zero, see errMissed, if u has fewer rows than $1.
 	allOf         = `SELECT 1 / (count(*) = cardinality($1))::integer FROM u`
 	sqlPassDead   = `UPDATE errand_dead SET role = 0 WHERE group_key = ANY($1::text[]) AND role = 3`
 	sqlDropGroups = `DELETE FROM errand_group WHERE group_key = ANY($1::text[])`
+)
+
+// What placeColumns are called in the table of jobs, and how they are set there, see placeTypes.
+const (
+	placeNames = `id, state, due_at, role, was_due`
+	setPlaces  = `state = f.state, due_at = f.due_at, role = f.role, was_due = f.was_due`
+)
+
+var (
+	sqlInsertBeside = `INSERT INTO errand_job (lane, priority, created_at, timeout, salt, weight, policy, headers, args, unique_key, group_key, ` + placeNames + `)
+SELECT * FROM unnest($1::integer[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::bytea[], $8::bytea[], $9::bytea[],
+  $10::bytea[], $11::text[], ` + placeTypes(11) + `)`
+	// Both set what was decided of jobs that are in the states $1 still. They are, as the row of a job that
+	// may be replaced or blocked is locked, and nobody changes one that is blocked, or is due and has no
+	// place, without the lock of its key or group. If by damage they are not, there is an error, and
+	// nothing of the transaction is written.
+	sqlMove = `WITH u AS (UPDATE errand_job j SET ` + setPlaces + `
+  FROM unnest($1::smallint[], ` + placeTypes(1) + `) f(was, ` + placeNames + `)
+  WHERE j.id = f.id AND j.state = f.was RETURNING 1) ` + allOf
+	sqlRewrite = `WITH u AS (UPDATE errand_job j SET ` + setPlaces + `, retry = f.retry, crashes = f.crashes,
+    snoozes = f.snoozes, priority = f.priority, weight = f.weight, headers = f.headers, args = f.args
+  FROM unnest($1::smallint[], $2::integer[], $3::integer[], $4::integer[], $5::smallint[], $6::integer[], $7::bytea[], $8::bytea[], ` + placeTypes(8) + `)
+    f(was, retry, crashes, snoozes, priority, weight, headers, args, ` + placeNames + `)
+  WHERE j.id = f.id AND j.state = f.was RETURNING 1) ` + allOf
 )
 
 // scopes are the unique keys and the groups that a transaction locks, and what it knows of them.
@@ -383,6 +393,21 @@ func (c *placeColumns) grow(n int) {
 	c.role, c.wasDue = make([]*int16, 0, n), make([]*bool, 0, n)
 }
 
+// placeTypes returns the parameters that behind gives, after n others.
+func placeTypes(n int) string {
+	return fmt.Sprintf("$%d::bigint[], $%d::smallint[], $%d::bigint[], $%d::smallint[], $%d::boolean[]", n+1, n+2, n+3, n+4, n+5)
+}
+
+// behind returns parameters with the columns behind them.
+func (c *placeColumns) behind(others ...any) []any {
+	return append(others, c.id, c.state, c.due, c.role, c.wasDue)
+}
+
+// part returns the rows between two.
+func (c *placeColumns) part(from, to int) *placeColumns {
+	return &placeColumns{c.id[from:to], c.due[from:to], c.state[from:to], c.role[from:to], c.wasDue[from:to]}
+}
+
 func (c *placeColumns) add(j *rules.Job) {
 	c.id, c.due, c.state = append(c.id, j.ID), append(c.due, j.Due), append(c.state, codeOf(j.State))
 	c.role = append(c.role, roleOf(j.Role, j.Group != ""))
@@ -414,7 +439,7 @@ func rewrite(b *pgx.Batch, rows []*rules.Row) {
 		priority, weight = append(priority, int16(r.Is.Priority)), append(weight, weightOf(r.Does))
 		headers, args = append(headers, optional(r.Does.Headers)), append(args, filled(r.Does.Args))
 	}
-	b.Queue(sqlRewrite, p.id, p.state, p.due, p.role, p.wasDue, was, n.retry, n.crashes, n.snoozes, priority, weight, headers, args)
+	b.Queue(sqlRewrite, p.behind(was, n.retry, n.crashes, n.snoozes, priority, weight, headers, args)...)
 }
 
 // move queues the states and places of jobs that wait.
@@ -429,7 +454,7 @@ func move(b *pgx.Batch, rows []*rules.Row) {
 		p.add(&r.Is)
 		was = append(was, codeOf(r.Was.State))
 	}
-	b.Queue(sqlMove, p.id, p.state, p.due, p.role, p.wasDue, was)
+	b.Queue(sqlMove, p.behind(was)...)
 }
 
 // filled returns args that are not nil.
