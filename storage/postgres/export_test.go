@@ -193,3 +193,24 @@ func (l *loading) Load(n rules.Need) error {
 
 // Missing is the error of a method that is not there yet.
 func Missing(method storage.Feature) error { return missing(method) }
+
+// Written writes rows one after the other in a transaction, which is undone, and returns the job of the
+// last one as it is read then.
+func (s *Store) Written(ctx context.Context, rows ...*rules.Row) (j rules.Job, err error) {
+	err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		b := &pgx.Batch{}
+		b.Queue(sqlBegin)
+		sc := s.scopes(time.Time{}, 0)
+		for _, r := range rows {
+			sc.need.Jobs = []int64{r.Is.ID}
+			sc.decided(b, rules.Changes{Jobs: []*rules.Row{r}})
+		}
+		sc.load(b)
+		if err := part(ctx, c, b); err != nil {
+			return err
+		}
+		j = sc.tx.Live(sc.need.Jobs[0])
+		return part(ctx, c, end())
+	})
+	return j, err
+}
