@@ -138,7 +138,7 @@ func (r *redriving) decide() (*pgx.Batch, error) {
 			ID: id.Key(), Lane: int64(r.s.lanes.number(storage.Lane{Queue: cmp.Or(r.queue, d.name.Queue), Kind: d.name.Kind})),
 			Created: d.created, Salt: uint32(d.salt), Group: d.goal(r.queue), State: storage.Ready, Due: micros(r.now), Priority: d.priority, Bytes: d.bytes,
 		}
-		goes, err := r.scopes.tx.Redrive(d.was, d.group, is, d.unique)
+		goes, err := r.scopes.tx.Redrive(d.was, d.group, is, d.unique, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -103,6 +103,9 @@ type Row struct {
 	New  *storage.NewJob // of a new job: what was enqueued
 	Does *storage.NewJob // whose work it does, if that is not what was read
 
+	Edit  *storage.Edit // what else changes of it: its priority, its policy, and its args if Edits is set
+	Edits bool          // the args that it had belong into its history
+
 	Finish  *storage.Finish // what its attempt has ended with
 	Fails   bool            // the Failure of that belongs into its history
 	PurgeAt int64           // until when it is kept, if it has ended as done or cancelled
@@ -115,6 +118,13 @@ type Row struct {
 
 // Moved reports whether the state of the job, its due time or its role is another one.
 func (r *Row) Moved() bool { return r.Was != r.Is.standing() }
+
+// Amended reports whether Edit is all that changes of the job.
+func (r *Row) Amended() bool {
+	was := r.Was
+	was.Bytes = r.Is.Bytes
+	return r.Edit != nil && was == r.Is.standing()
+}
 
 // waiting returns what a [storage.Conflict] is about.
 func (r *Row) waiting() *Waiting {
@@ -149,7 +159,7 @@ func (c *Changes) None() bool {
 // Wrote takes note that the Changes are written. So what is decided next may rest on what is known.
 func (t *Tx) Wrote() {
 	for _, r := range t.rows.all {
-		r.Was, r.New, r.Does = r.Is.standing(), nil, nil
+		r.Was, r.New, r.Does, r.Edit, r.Edits = r.Is.standing(), nil, nil, nil, false
 	}
 	for _, k := range t.keys.all {
 		k.Were = [2]Keeper{k.Holder, k.Behind}
@@ -165,7 +175,7 @@ func (t *Tx) Changes() Changes {
 	*c = Changes{Jobs: c.Jobs[:0], Numbers: c.Numbers[:0], Keys: c.Keys[:0], Pass: c.Pass[:0], Empty: c.Empty[:0]}
 	c.At = t.now.UnixMicro()
 	for _, r := range t.rows.all {
-		if r.ended && !r.live || r.Does == nil && !r.Moved() {
+		if r.ended && !r.live || r.Does == nil && r.Edit == nil && !r.Moved() {
 			continue
 		}
 		c.Jobs = append(c.Jobs, r)

@@ -93,23 +93,12 @@ func (t *Tx) replace(r *Row, c *Claim, j *storage.NewJob) error {
 	if !c.Put {
 		return nil
 	}
-	from, was := is.State, is.Role
-	is.State, is.Due, is.Delay = c.Is.State, c.Is.Due, c.Is.Delay
-	if is.Group == "" {
-		if from == storage.Blocked {
-			is.block()
-		}
-		return nil
-	}
-	g, err := t.group(is.Group)
-	if err != nil {
+	to := *is
+	to.State, to.Due, to.Delay = c.Is.State, c.Is.Due, c.Is.Delay
+	if err := t.change(is, to); err != nil || is.Group == "" {
 		return err
 	}
-	if is.Role = g.Rule.Changed(from, is.State, was, false, true); is.Role == Waits {
-		is.block()
-	}
-	g.Note(was, is.member())
-	return t.Settle(is.Group)
+	return t.settleNow(t.groups.get(is.Group))
 }
 
 // join sets the role of a new job in its group. changed says that by this others are other than they
@@ -121,9 +110,7 @@ func (t *Tx) join(r *Row) (changed bool, err error) {
 		return false, err
 	}
 	if g.touched {
-		i := slices.Index(t.touched, is.Group)
-		t.touched, g.touched = slices.Delete(t.touched, i, i+1), false
-		if err := t.Settle(is.Group); err != nil {
+		if err := t.settleNow(g); err != nil {
 			return true, err
 		}
 	}
@@ -245,6 +232,13 @@ func (t *Tx) SettleAll() error {
 	}
 	t.touched = t.touched[:0]
 	return nil
+}
+
+// settleNow settles a group that is to be settled, before the others are.
+func (t *Tx) settleNow(g *groupRow) error {
+	i := slices.Index(t.touched, g.Name)
+	t.touched, g.touched = slices.Delete(t.touched, i, i+1), false
+	return t.Settle(g.Name)
 }
 
 // Settle has the members of a group be in the states that they should, see Group.Settle.

@@ -4,8 +4,9 @@ import "github.com/errandq/errand/storage"
 
 // Redrive decides about a dead job that is to be put back as is says, ready and in its group: was is
 // where it died, from the group whose members it may block. It reports whether the job goes: it stays
-// dead if another one has its unique key. Its groups are to be settled.
-func (t *Tx) Redrive(was Standing, from string, is Job, unique string) (goes bool, err error) {
+// dead if another one has its unique key. Of e, which may be nil, it looks at what changes of the work.
+// Its groups are to be settled.
+func (t *Tx) Redrive(was Standing, from string, is Job, unique string, e *Edit) (goes bool, err error) {
 	r := Row{Was: was, Is: is, work: true}
 	if unique != "" {
 		c, err := t.claim(&r, &storage.NewJob{Unique: unique})
@@ -14,13 +15,12 @@ func (t *Tx) Redrive(was Standing, from string, is Job, unique string) (goes boo
 		}
 	}
 	if was.Role == Blocks {
-		g, err := t.group(from)
-		if err != nil {
+		if err := t.depart(from, Blocks, is.ID); err != nil {
 			return false, err
 		}
-		if g.members {
-			t.later(g, Blocks, Member{Job: is.ID})
-		}
+	}
+	if e != nil {
+		r.amend(e)
 	}
 	row := t.rows.add(is.ID)
 	if *row = r; is.Group == "" {

@@ -44,7 +44,7 @@ func TestTx_Redrive(t *testing.T) {
 			}
 			tx.ReadMember(Job{ID: c.waitsFirst, Group: "q g", Role: Waits, State: storage.Blocked, WasDue: true})
 			tx.ReadGroup(Group{Name: "r g", Rule: GroupRule{Limit: 1}}, true, 0, 3)
-			goes, err := tx.Redrive(Standing{Lane: 1, Role: c.was, State: storage.Dead}, "q g", Job{ID: 5, Lane: 2, Group: c.to, State: storage.Ready, Due: 5}, "")
+			goes, err := tx.Redrive(Standing{Lane: 1, Role: c.was, State: storage.Dead}, "q g", Job{ID: 5, Lane: 2, Group: c.to, State: storage.Ready, Due: 5}, "", nil)
 			if !goes || err != nil {
 				t.Fatal(goes, err)
 			}
@@ -74,7 +74,7 @@ func TestTx_RedriveKey(t *testing.T) {
 		}
 		tx.ReadKey("k", false, is, holder == 2, holder == 1)
 		tx.ReadKey("k", true, Keeper{}, false, false)
-		goes, err := tx.Redrive(Standing{Lane: 1, State: storage.Dead}, "", Job{ID: 1, Lane: 1, State: storage.Ready}, "k")
+		goes, err := tx.Redrive(Standing{Lane: 1, State: storage.Dead}, "", Job{ID: 1, Lane: 1, State: storage.Ready}, "k", nil)
 		if goes != want || err != nil {
 			t.Errorf("held by job %d it goes: %t, %v; want %t", holder, goes, err, want)
 		}
@@ -88,14 +88,14 @@ func TestTx_RedriveKey(t *testing.T) {
 	tx.Begin(at(1000*second), 0)
 	tx.ReadKey("k", false, Keeper{Job: 1, Until: 2000 * second}, false, true)
 	tx.ReadKey("k", true, Keeper{}, false, false)
-	if goes, err := tx.Redrive(Standing{Lane: 1, State: storage.Dead}, "", Job{ID: 1, Lane: 1, State: storage.Ready}, "k"); !goes || err != nil {
+	if goes, err := tx.Redrive(Standing{Lane: 1, State: storage.Dead}, "", Job{ID: 1, Lane: 1, State: storage.Ready}, "k", nil); !goes || err != nil {
 		t.Errorf("with its key for a time it goes: %t, %v", goes, err)
 	}
 	if k, err := tx.Key("k", nil); err != nil || !k.Live || k.Kept || k.Holder.Job != 1 {
 		t.Errorf("its key is %+v (%v), want it held by a live job", k, err)
 	}
 	tx = Tx{}
-	if _, err := tx.Redrive(Standing{}, "", Job{ID: 1}, "k"); !errors.Is(err, ErrNotLoaded) {
+	if _, err := tx.Redrive(Standing{}, "", Job{ID: 1}, "k", nil); !errors.Is(err, ErrNotLoaded) {
 		t.Errorf("of a key that was not read: %v", err)
 	}
 }
