@@ -230,7 +230,8 @@ CREATE INDEX errand_dead_ended ON errand_dead (ended_at, id);
 CREATE INDEX errand_dead_group ON errand_dead (group_key, id) WHERE group_key IS NOT NULL;
 CREATE INDEX errand_dead_blocks ON errand_dead (group_key, id) WHERE role = 3;
 
--- Failed attempts, the last 20 of each job. Keyed by job, never moved.
+-- Failed attempts, and edits of args, the last 20 of each job. Keyed by job, never moved. args
+-- are what an edit has replaced, NULL of an attempt.
 CREATE TABLE errand_history (
   job         bigint NOT NULL,
   n           integer NOT NULL,
@@ -242,5 +243,6 @@ CREATE TABLE errand_history (
   error       bytea NOT NULL,
   stack       bytea NOT NULL,
   instance    bytea NOT NULL,
+  args        bytea,
   PRIMARY KEY (job, n)
 );

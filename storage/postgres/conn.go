@@ -78,6 +78,7 @@ var prepared = []string{
 	sqlListed, sqlLaneCounts, sqlNextKey, sqlStates, sqlPlace, sqlReadyBefore, sqlWaitsBefore, sqlHeadOf,
 	sqlLastFinished, sqlDeletable, sqlLockFinished, sqlLockDead, sqlDeleteEnded, sqlDeadOf, sqlRedrive,
 	sqlLastLive, sqlManyWait, sqlGroupsOf, sqlFailed,
+	sqlScopesOf, sqlHadArgs, sqlTransfer, sqlTransferDead, sqlSetPriority, sqlSetPolicy, sqlSetArgs, sqlAddEdit, sqlPruneEdits,
 	sqlClock, sqlNotice, sqlMark, sqlUnmark, sqlHeldOf, sqlInstances, sqlRunning, sqlStray, sqlTakeOver, sqlTakeLapsed, sqlForget,
 }
 

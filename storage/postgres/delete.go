@@ -72,7 +72,7 @@ func (s *Store) choose(ctx context.Context, sel *storage.Selection, walk selecto
 	err = s.run(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		l := lister{ctx: ctx, c: conn}
 		through := sel.Through
-		last := map[selector.Walk]string{selector.StepFinished: sqlLastFinished, selector.StepWaiting: sqlLastLive}[walk]
+		last := map[selector.Walk]string{selector.StepFinished: sqlLastFinished, selector.StepWaiting: sqlLastLive, selector.StepLive: sqlLastLive}[walk]
 		if through == 0 && last != "" {
 			if err := l.each(last, nil, []any{&through}, func() bool { return true }); err != nil {
 				return err

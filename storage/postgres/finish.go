@@ -58,7 +58,7 @@ SELECT job, coalesce((SELECT max(n) FROM errand_history h WHERE h.job = f.job), 
 FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::boolean[], $5::bytea[], $6::bytea[], $7::bytea[], $9::bytea[])
   f(job, attempt, duration, retry_after, phase, error, stack, instance)`
 	sqlPrune = `DELETE FROM errand_history h USING unnest($1::bigint[]) f(job)
-WHERE h.job = f.job AND h.n <= (SELECT max(n) FROM errand_history x WHERE x.job = f.job) - $2::integer`
+WHERE h.job = f.job AND h.n <= (SELECT n FROM errand_history x WHERE x.job = f.job ORDER BY n DESC LIMIT 1 OFFSET $2::integer)`
 )
 
 var sqlPutBack = `UPDATE errand_job j SET ` + setPlaces + `, attempt = f.attempt, retry = f.retry, crashes = f.crashes,
@@ -284,7 +284,7 @@ func (s *Store) fail(b *pgx.Batch, at int64, rows []*rules.Row) {
 		keys, attempt, took, after = append(keys, r.Is.ID), append(attempt, int32(r.Is.Attempt)), append(took, length(f.Duration)), append(after, f.RetryAfter)
 		phase, text, stack = append(phase, []byte(f.Phase)), append(text, []byte(f.Error)), append(stack, []byte(f.Stack))
 		instance = append(instance, []byte(cmp.Or(f.Instance, s.self.title())))
-		if r.Is.Attempt > storage.HistoryLimit {
+		if r.Is.Attempt > storage.HistoryLimit-storage.EditLimit { // so few failures, and as many edits as there can be
 			long = append(long, r.Is.ID)
 		}
 	}

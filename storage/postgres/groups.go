@@ -20,7 +20,7 @@ WHERE state = 1 AND role = 0 AND due_at <= $1 AND group_key = ANY($2::text[]) OR
 
 	// The limit is storage.GroupCount.
 	countBlocked = `(SELECT count(*) FROM (SELECT FROM errand_job b WHERE b.group_key = g.group_key AND b.role = 1 LIMIT 1000) w)`
-	lastError    = `CASE WHEN d.error = '' THEN coalesce((SELECT h.error FROM errand_history h WHERE h.job = d.id ORDER BY h.n DESC LIMIT 1), '') ELSE d.error END`
+	lastError    = `CASE WHEN d.error = '' THEN coalesce((SELECT h.error FROM errand_history h WHERE h.job = d.id AND h.phase <> '` + storage.PhaseEdited + `' ORDER BY h.n DESC LIMIT 1), '') ELSE d.error END`
 	sqlGroups    = `SELECT g.group_key, d.id, d.salt, d.created_at, l.kind, 6::smallint, d.reason, ` + lastError + `, d.ended_at, ` + countBlocked + `
 FROM errand_dead g JOIN errand_dead d ON d.id = g.id JOIN errand_lane l ON l.lane = d.lane
 WHERE g.role = 3 AND g.group_key > $1 AND g.group_key < $2

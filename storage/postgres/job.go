@@ -19,7 +19,7 @@ const (
   UNION ALL
   SELECT lane, 6, priority, due_at, created_at, ended_at, timeout, salt, attempt, retry, crashes, snoozes, false,
     reason, error, in_effect, headers, args, unique_key, group_key FROM errand_dead WHERE id = $1) j JOIN errand_lane USING (lane)`
-	sqlHistory = `SELECT attempt, at, phase, error, stack, duration, instance, retry_after FROM errand_history WHERE job = $1 ORDER BY n`
+	sqlHistory = `SELECT attempt, at, phase, error, stack, duration, instance, retry_after, args FROM errand_history WHERE job = $1 ORDER BY n`
 )
 
 // Job implements [storage.Store].
@@ -38,8 +38,12 @@ func (s *Store) Job(ctx context.Context, id storage.ID) (rec storage.Record, err
 		return storage.Record{}, err
 	case rec.Key == 0 || rec.ID != id:
 		return storage.Record{}, storage.ErrNotFound
-	case rec.Error == "" && len(rec.History) > 0:
-		rec.Error = rec.History[len(rec.History)-1].Error
+	case rec.Error == "":
+		for _, h := range rec.History {
+			if h.Phase != storage.PhaseEdited {
+				rec.Error = h.Error // the last one is left
+			}
+		}
 	}
 	return rec, nil
 }
@@ -66,7 +70,7 @@ func scanRecord(row pgx.CollectableRow, key int64, rec *storage.Record) error {
 func scanFailure(row pgx.CollectableRow) (f storage.Failure, err error) {
 	var at, took int64
 	var phase, text, stack, instance []byte
-	err = row.Scan(&f.Attempt, &at, &phase, &text, &stack, &took, &instance, &f.RetryAfter)
+	err = row.Scan(&f.Attempt, &at, &phase, &text, &stack, &took, &instance, &f.RetryAfter, &f.Args)
 	f.At, f.Duration = fromMicros(at), fromLength(took)
 	f.Phase, f.Error, f.Stack, f.Instance = string(phase), string(text), string(stack), string(instance)
 	return f, err

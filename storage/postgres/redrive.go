@@ -27,9 +27,6 @@ func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 	if sel.Under != nil {
 		return storage.Step{}, unsupported("Checkpoint")
 	}
-	if sel.Edit != nil {
-		return storage.Step{}, unsupported("Change")
-	}
 	if err := s.enter(ctx); err != nil {
 		return storage.Step{}, err
 	}
@@ -38,7 +35,10 @@ func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 	if err != nil || len(c.IDs) == 0 {
 		return storage.Step{Through: c.Through}, err
 	}
-	r := redriving{s: s, now: now, named: len(sel.IDs) > 0, queue: queue, choice: c, scopes: s.scopes(now, 0)}
+	r := redriving{s: s, now: now, named: len(sel.IDs) > 0, queue: queue, choice: c, scopes: s.scopes(now, 0), had: hadArgs{}}
+	if sel.Edit != nil {
+		r.edit = &rules.Edit{Edit: sel.Edit, Had: r.had.of}
+	}
 	if err := s.run(ctx, r.look); err != nil {
 		return storage.Step{}, err
 	}
@@ -66,10 +66,12 @@ type redriving struct {
 	now    time.Time
 	named  bool
 	queue  string
+	edit   *rules.Edit // nil: none
 	choice selector.Choice
 	scopes *scopes
 	looked map[storage.ID]departed // those whose keys and groups are locked
 	dead   map[storage.ID]departed
+	had    hadArgs
 	step   storage.Step
 }
 
@@ -94,16 +96,21 @@ func (d *departed) goal(queue string) string {
 // read queues the reading of the jobs.
 func (r *redriving) read(b *pgx.Batch) {
 	r.dead = map[storage.ID]departed{}
+	r.s.readDead(b, r.choice.IDs, r.dead)
+}
+
+// readDead queues the reading of dead jobs.
+func (s *Store) readDead(b *pgx.Batch, ids []storage.ID, into map[storage.ID]departed) {
 	each(b, func(row pgx.CollectableRow) error {
 		d := departed{was: rules.Standing{State: storage.Dead}}
 		var key int64
 		var unique []byte
 		err := row.Scan(&key, &d.was.Lane, &d.salt, &d.created, &d.group, &d.was.Role, &unique, &d.priority, &d.bytes)
-		if d.unique, d.name = string(unique), r.s.lanes.name(int32(d.was.Lane)); err == nil {
-			r.dead[jobID(d.created, d.salt, key)] = d
+		if d.unique, d.name = string(unique), s.lanes.name(int32(d.was.Lane)); err == nil {
+			into[jobID(d.created, d.salt, key)] = d
 		}
 		return err
-	}, sqlDeadOf, keysOf(r.choice.IDs))
+	}, sqlDeadOf, keysOf(ids))
 }
 
 // look finds out which keys and groups the jobs have, which are locked before them.
@@ -119,6 +126,9 @@ func (r *redriving) lock(b *pgx.Batch) {
 	keys := keysOf(r.choice.IDs)
 	b.Queue(sqlLockDead, keys)
 	r.read(b)
+	if r.edit != nil {
+		r.had.read(b, r.choice.IDs, r.edit.Edit)
+	}
 }
 
 // decide puts back what may be.
@@ -138,7 +148,7 @@ func (r *redriving) decide() (*pgx.Batch, error) {
 			ID: id.Key(), Lane: int64(r.s.lanes.number(storage.Lane{Queue: cmp.Or(r.queue, d.name.Queue), Kind: d.name.Kind})),
 			Created: d.created, Salt: uint32(d.salt), Group: d.goal(r.queue), State: storage.Ready, Due: micros(r.now), Priority: d.priority, Bytes: d.bytes,
 		}
-		goes, err := r.scopes.tx.Redrive(d.was, d.group, is, d.unique, nil)
+		goes, err := r.scopes.tx.Redrive(d.was, d.group, is, d.unique, r.edit)
 		if err != nil {
 			return nil, err
 		}
@@ -162,15 +172,10 @@ func putBackDead(b *pgx.Batch, rows []*rules.Row) {
 		return
 	}
 	var p placeColumns
-	var lanes []int32
-	var groups []*string
+	var l laneColumns
 	for _, r := range rows {
 		p.add(&r.Is)
-		var group *string
-		if r.Is.Group != "" {
-			group = &r.Is.Group
-		}
-		lanes, groups = append(lanes, int32(r.Is.Lane)), append(groups, group)
+		l.add(&r.Is)
 	}
-	b.Queue(sqlRedrive, p.behind(lanes, groups)...)
+	b.Queue(sqlRedrive, p.behind(l.lane, l.group)...)
 }

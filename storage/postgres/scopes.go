@@ -305,14 +305,20 @@ func (sc *scopes) changes() *pgx.Batch {
 func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 	sc.news = sc.s.newsOf(c.Jobs)
 	writeKeys(b, c.Keys)
-	var asked, gone, kept, died, back, rewritten, moved, fresh, failed, redriven []*rules.Row
+	var asked, gone, kept, died, back, rewritten, moved, fresh, failed, redriven, transferred, otherDead, edited, still []*rules.Row
 	for _, r := range c.Jobs {
 		to := &moved
 		switch {
 		case r.New != nil:
 			to = &fresh
+		case r.Amended():
+			to = &still
+		case r.Was.State == storage.Dead && r.Is.State == storage.Dead:
+			to = &otherDead
 		case r.Was.State == storage.Dead:
 			to = &redriven
+		case r.Was.Lane != r.Is.Lane:
+			to = &transferred
 		case r.Is.State == "":
 			to = &gone
 		case r.Is.State == storage.Dead:
@@ -329,6 +335,9 @@ func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 		if *to = append(*to, r); to == &back && r.Does != nil {
 			rewritten = append(rewritten, r)
 		}
+		if r.Edit != nil {
+			edited = append(edited, r)
+		}
 		if r.Fails {
 			failed = append(failed, r)
 		}
@@ -339,6 +348,9 @@ func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 	bury(b, c.At, died)
 	putBack(b, back)
 	putBackDead(b, redriven)
+	transfer(b, transferred)
+	transferDead(b, otherDead)
+	sc.s.amend(b, c.At, edited)
 	rewrite(b, rewritten)
 	move(b, moved)
 	sc.s.fail(b, c.At, failed)

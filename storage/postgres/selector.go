@@ -11,14 +11,14 @@ import (
 
 // What is known of a job j beyond its row.
 const (
-	liveError  = `coalesce((SELECT h.error FROM errand_history h WHERE h.job = j.id ORDER BY h.n DESC LIMIT 1), '')`
+	liveError  = `coalesce((SELECT h.error FROM errand_history h WHERE h.job = j.id AND h.phase <> '` + storage.PhaseEdited + `' ORDER BY h.n DESC LIMIT 1), '')`
 	endedError = `coalesce(nullif(j.error, ''), ` + liveError + `)`
 	// hasFailed is whether the last attempt of a job failed, and asked for no delay.
 	hasFailed = `(j.crashes = 0 AND coalesce((SELECT h.attempt = j.attempt AND NOT h.retry_after FROM errand_history h
-  WHERE h.job = j.id ORDER BY h.n DESC LIMIT 1), false))`
+  WHERE h.job = j.id AND h.phase <> '` + storage.PhaseEdited + `' ORDER BY h.n DESC LIMIT 1), false))`
 )
 
-// selects has the texts that find the jobs of a filter. Change does not use its own yet.
+// selects has the texts that find the jobs of a filter.
 var selects = sync.OnceValue(func() *selector.Selector { return selector.New(dialect()) })
 
 // types are those of parameters that are no bigint.

@@ -10,7 +10,7 @@ import (
 
 // lacks is what a Store does not do yet: the methods below, and what has no method of its own.
 var lacks = []storage.Feature{
-	"Hold", "Release", "Causes", "Deaths", "Checkpoint", "Change", "Check",
+	"Hold", "Release", "Causes", "Deaths", "Checkpoint", "Check",
 	storage.FeatureTags, storage.FeatureWindows, storage.FeatureUnavailable, storage.FeatureKept, storage.FeatureTogether,
 	storage.FeatureNewest, storage.FeatureUrgent,
 	of(storage.SettingMaxJobs), of(storage.SettingMaxBytes), of(storage.SettingWhenFull), of(storage.SettingMinFree),
@@ -107,11 +107,6 @@ func (s *Store) Deaths(context.Context, []int64, time.Time, time.Duration, int, 
 // Checkpoint is not supported yet.
 func (s *Store) Checkpoint(context.Context, storage.Checkpoint) (storage.ItemResult, error) {
 	return 0, missing("Checkpoint")
-}
-
-// Change is not supported yet.
-func (s *Store) Change(context.Context, time.Time, storage.Selection, storage.Edit) (storage.Step, error) {
-	return storage.Step{}, missing("Change")
 }
 
 // Check is not supported yet.
