@@ -52,10 +52,13 @@
 //     storagetest, the model.
 //  2. If the rule reads a column that no rule has read, it becomes a field of [Job], [Key] or [Group],
 //     whose comment says of which rows it is known. If a decision changes the field of a Job, it is a
-//     field of [Standing] too, so that [Row.Moved] sees the change.
+//     field of [Standing] too, and so in Job.standing and Job.stand, so that [Row.Moved] sees the
+//     change.
 //  3. The rule is an if or a case in the method that decides, or a method of its own beside the others
 //     that takes what was read. It has a test beside it, and faults in planted_test.go, each of which
 //     that test finds.
 //  4. A store gets the column: in the table, in the statement that reads the row, and in the one that
-//     writes it. It gets no branch: if it seems to need one, the rule has told it too little.
+//     writes it. In scopes.go of storage/postgres these are made of numbersOf, which numbers.into
+//     understands, and of placeColumns, and TestStore_Standing there names a field that is forgotten.
+//     The store gets no branch: if it seems to need one, the rule has told it too little.
 package rules
