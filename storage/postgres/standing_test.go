@@ -29,6 +29,8 @@ func TestStore_Standing(t *testing.T) {
 	other := func(s storage.State, does *storage.NewJob) *rules.Row {
 		return &rules.Row{New: work, Does: does, Is: rules.Job{ID: is.ID, Group: is.Group, Lane: is.Lane, State: s}}
 	}
+	elsewhere := other(storage.Scheduled, work)
+	elsewhere.Is.Lane = 2
 	ran := rules.Standing{Lane: is.Lane, State: storage.Running}
 	waited := rules.Standing{Lane: is.Lane, State: storage.Scheduled}
 	dies := &rules.Row{Was: ran, Is: is, Finish: &storage.Finish{Reason: storage.ReasonPermanent}}
@@ -43,6 +45,7 @@ func TestStore_Standing(t *testing.T) {
 	}{
 		{"enters", usual, []*rules.Row{{New: work, Does: work, Is: is}}},
 		{"moves", usual, []*rules.Row{other(storage.Scheduled, work), {Was: waited, Is: is}}},
+		{"goes to another lane", usual, []*rules.Row{elsewhere, {Was: rules.Standing{Lane: 2, State: storage.Scheduled}, Is: is}}},
 		{"is put back", usual, []*rules.Row{other(storage.Running, work), {Was: ran, Is: is}}},
 		{"is to do something else", usual, []*rules.Row{other(storage.Scheduled, &storage.NewJob{}), {Was: waited, Is: is, Does: work}}},
 		{"is put back, to do something else", usual, []*rules.Row{other(storage.Running, &storage.NewJob{}), {Was: ran, Is: is, Does: work}}},
