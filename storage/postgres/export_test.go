@@ -154,7 +154,7 @@ func OpenBy(ctx context.Context, dsn string, o *Options, wrap func(Dial) Dial) (
 }
 
 // Rows calls fn in a transaction, which is undone.
-func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
+func (s *Store) Rows(ctx context.Context, fn func(load func(rules.Need) (*rules.Tx, error)) error) error {
 	return s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(sqlBegin)
@@ -162,33 +162,17 @@ func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
 			return err
 		}
 		sc := s.scopes(time.Time{}, 0)
-		if err := fn(&loading{&sc.tx, sc, ctx, c}); err != nil {
+		if err := fn(func(n rules.Need) (*rules.Tx, error) {
+			n.Leave = slices.Repeat([]int32{1}, len(n.Groups))
+			sc.need = n
+			b := &pgx.Batch{}
+			sc.load(b)
+			return &sc.tx, part(ctx, c, b)
+		}); err != nil {
 			return err
 		}
 		return part(ctx, c, end())
 	})
-}
-
-// loading are Rows that are loaded when a rule asks for that, and not by the call before.
-type loading struct {
-	*rules.Tx
-	sc  *scopes
-	ctx context.Context
-	c   *pgx.Conn
-}
-
-func (l *loading) Load(n rules.Need) error {
-	if !l.sc.need.None() {
-		return l.Tx.Load(n)
-	}
-	n.Leave = slices.Repeat([]int32{1}, len(n.Groups))
-	l.sc.need = n
-	b := &pgx.Batch{}
-	l.sc.load(b)
-	if err := part(l.ctx, l.c, b); err != nil {
-		return err
-	}
-	return l.Tx.Load(n)
 }
 
 // Missing is the error of a method that is not there yet.

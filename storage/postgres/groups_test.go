@@ -13,7 +13,7 @@ import (
 	"github.com/errandq/errand/storage/postgres"
 )
 
-func (d *db) Rows(s storage.Store, fn func(rules.Rows) error) error {
+func (d *db) Rows(s storage.Store, fn func(load func(rules.Need) (*rules.Tx, error)) error) error {
 	return s.(*postgres.Store).Rows(d.t.Context(), fn)
 }
 

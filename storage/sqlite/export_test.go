@@ -425,25 +425,14 @@ func (s *Store) InsertAndRead(r JobRow) (got [3]int64, err error) {
 func (s *Store) OnView(before, after func()) { s.view.before, s.view.after = before, after }
 
 // Rows calls fn in a transaction.
-func (s *Store) Rows(ctx context.Context, fn func(rules.Rows) error) error {
-	return s.submit(ctx, &request{ends: true, run: func(t *tx) error { return fn(&loading{t: t}) }})
-}
-
-// loading are Rows that are loaded when a rule asks for that, and not by the call before.
-type loading struct {
-	*rules.Tx
-	t *tx
-}
-
-func (l *loading) Load(n rules.Need) error {
-	if l.Tx == nil {
-		n.Leave = slices.Repeat([]int32{1}, len(n.Groups))
-		if err := l.t.know(n, time.Time{}); err != nil {
-			return err
-		}
-		l.Tx = &l.t.deciding.tx.Tx
-	}
-	return l.Tx.Load(n)
+func (s *Store) Rows(ctx context.Context, fn func(load func(rules.Need) (*rules.Tx, error)) error) error {
+	return s.submit(ctx, &request{ends: true, run: func(t *tx) error {
+		return fn(func(n rules.Need) (*rules.Tx, error) {
+			n.Leave = slices.Repeat([]int32{1}, len(n.Groups))
+			err := t.know(n, time.Time{})
+			return &t.deciding.tx.Tx, err
+		})
+	}})
 }
 
 // Registering has the Store be as it is when the row of its instance is committed, but its number is

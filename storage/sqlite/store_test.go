@@ -67,7 +67,7 @@ func TestStore_Rows(t *testing.T) {
 }
 
 // Rows is for rowstest.
-func (d *db) Rows(s storage.Store, fn func(rules.Rows) error) error {
+func (d *db) Rows(s storage.Store, fn func(load func(rules.Need) (*rules.Tx, error)) error) error {
 	return s.(*sqlite.Store).Rows(d.t.Context(), fn)
 }
 

@@ -73,17 +73,21 @@ func (t *Tx) claim(r *Row, j *storage.NewJob) (Claim, error) {
 // Claim decides about the unique key of a new job, which is due at a time, for a caller that does the
 // rest of Enter by itself.
 func (t *Tx) Claim(j *storage.NewJob, claimant Keeper, due int64) (Claim, error) {
-	return ClaimKey(t, t.now, j, claimant, due, t.begin())
+	k, err := t.Key(j.Unique, j.Conflict)
+	if err != nil {
+		return Claim{}, err
+	}
+	return k.claim(t.now, j, claimant, due), nil
 }
 
-// Forgo has a job that is deleted to make room hold its unique key no longer than it lives, see ForgoKey.
-func (t *Tx) Forgo(key string, job int64) error { return ForgoKey(t, key, job, t.begin()) }
-
-// begin returns a Delta for the next decision.
-func (t *Tx) begin() *Delta {
-	d := &t.delta
-	*d = Delta{d.Pass[:0], d.Leave[:0], d.Block[:0], d.LetIn[:0], d.Keys[:0]}
-	return d
+// Forgo has a job that is deleted to make room, and whose handler was never called, hold its unique key no
+// longer than it lives: what UniqueFor counts has not taken place.
+func (t *Tx) Forgo(key string, job int64) error {
+	k, err := t.Key(key, nil)
+	if err == nil {
+		k.forgo(job)
+	}
+	return err
 }
 
 // replace has a job that waits do what j is to do.
@@ -160,20 +164,19 @@ func (t *Tx) End(job int64, key, group string, role Role, to storage.State, kept
 
 // release has a job that ends leave its unique key.
 func (t *Tx) release(name string, job int64, kept bool) error {
-	d := t.begin()
-	if err := ReleaseKey(t, name, job, t.now.UnixMicro(), kept, d); err != nil {
+	k, _, err := t.key(name, nil)
+	if err != nil {
 		return err
 	}
-	for _, l := range d.LetIn {
-		heir, err := t.jobOf(t.keys.get(name), l.Job)
-		if err != nil {
-			return err
-		}
-		if heir != nil { // by damage it may be missing
-			heir.Is.letIn(l.At, l.As)
-		}
+	to := k.release(job, t.now.UnixMicro(), kept)
+	if to == 0 {
+		return nil
 	}
-	return nil
+	heir, err := t.jobOf(k, to)
+	if heir != nil { // by damage it may be missing
+		heir.Is.letIn(0, NoRole)
+	}
+	return err
 }
 
 // Place decides about scheduled members that are due and have no place, and settles their groups.
@@ -247,34 +250,35 @@ func (t *Tx) Settle(name string) error {
 	if err != nil {
 		return err
 	}
-	d := t.begin()
-	as.Settle(t.need.Anew, t.turns, d)
+	to := &t.settled
+	*to = Moves{to.Pass[:0], to.Leave[:0], to.Block[:0], to.LetIn[:0]}
+	as.Settle(t.need.Anew, t.turns, to)
 	g := t.groups.get(name)
-	t.moved += len(d.Block) + len(d.LetIn)
-	if len(d.Pass) > 0 {
+	t.moved += len(to.Block) + len(to.LetIn)
+	if len(to.Pass) > 0 {
 		g.passDead()
 	}
-	move := func(job int64, to func(is *Job)) error {
+	move := func(job int64, become func(is *Job)) error {
 		r, err := t.member(g, job)
 		if err != nil {
 			return err
 		}
 		was := r.Is.Role
-		to(&r.Is)
+		become(&r.Is)
 		g.Note(was, r.Is.member())
 		return nil
 	}
-	for _, job := range d.Leave {
+	for _, job := range to.Leave {
 		if err := move(job, func(is *Job) { is.Role = NoRole }); err != nil {
 			return err
 		}
 	}
-	for _, m := range d.Block {
+	for _, m := range to.Block {
 		if err := move(m.Job, func(is *Job) { is.block(); is.Role = Waits }); err != nil {
 			return err
 		}
 	}
-	for _, l := range d.LetIn {
+	for _, l := range to.LetIn {
 		if err := move(l.Job, func(is *Job) { is.letIn(l.At, l.As) }); err != nil {
 			return err
 		}

@@ -97,6 +97,22 @@ type Member struct {
 	State storage.State
 }
 
+// Moves are members whose states and roles a decision changes, each there once at most. The zero value is
+// empty.
+type Moves struct {
+	Pass  []string // groups of which each member that Blocks has no role any more
+	Leave []int64  // scheduled members that leave their places, and have no role
+	Block []Member // ready or scheduled ones that lose their places, and wait
+	LetIn []LetIn  // jobs that are blocked, and wait no longer
+}
+
+// LetIn has a blocked job be ready if it was due when it came to wait, else scheduled.
+type LetIn struct {
+	Job int64
+	At  int64 // if it is due by then, it is due at this time; 0: its due time stays
+	As  Role  // NoRole: as it was
+}
+
 // Group is what is read of a group.
 type Group struct {
 	Name  string // as the store has it
@@ -125,31 +141,31 @@ func (g *Group) Reads(anew bool) (members bool, waiting int64) {
 	return false, max(g.Rule.Limit-g.Taken, 1)
 }
 
-// Settle adds to d which members are to be let in and which blocked. With anew, scheduled
+// Settle adds to a Moves which members are to be let in and which blocked. With anew, scheduled
 // members leave their places if there may be several, as they may have taken them under another
 // rule. With Turns, those that are let in and due are due at, unless that is zero.
-func (g *Group) Settle(anew bool, at int64, d *Delta) {
+func (g *Group) Settle(anew bool, at int64, to *Moves) {
 	if g.Dead && g.Rule.Pass {
-		d.Pass = append(d.Pass, g.Name)
+		to.Pass = append(to.Pass, g.Name)
 	}
 	if !g.Rule.Turns {
 		at = 0
 	}
 	if g.Rule.Limit == 1 {
-		g.settleOrder(at, d)
+		g.settleOrder(at, to)
 		return
 	}
 	if anew || g.Taken > g.Rule.Limit {
-		g.leave(d)
+		g.leave(to)
 	}
 	for _, job := range g.Waiting[:min(int64(len(g.Waiting)), max(g.Rule.Limit-g.Taken, 0))] {
-		d.LetIn = append(d.LetIn, LetIn{job, at, Placed})
+		to.LetIn = append(to.LetIn, LetIn{job, at, Placed})
 	}
 }
 
 // settleOrder is Settle for a group whose members run one at a time: next is the one that runs
 // or, if there is none, the one with the lowest key.
-func (g *Group) settleOrder(at int64, d *Delta) {
+func (g *Group) settleOrder(at int64, to *Moves) {
 	next := int64(0)
 	if len(g.Waiting) > 0 {
 		next = g.Waiting[0]
@@ -164,23 +180,23 @@ func (g *Group) settleOrder(at int64, d *Delta) {
 	}
 	for _, m := range g.Members {
 		if m.Role == Placed && m.Job != next && m.State != storage.Running {
-			d.Block = append(d.Block, m)
+			to.Block = append(to.Block, m)
 		}
 	}
 	if len(g.Waiting) > 0 && next == g.Waiting[0] {
-		d.LetIn = append(d.LetIn, LetIn{next, at, Placed})
+		to.LetIn = append(to.LetIn, LetIn{next, at, Placed})
 	}
 }
 
 // leave has scheduled members leave their places, and the ready ones with the highest keys
 // until no more than the limit are taken.
-func (g *Group) leave(d *Delta) {
+func (g *Group) leave(to *Moves) {
 	var ready []Member
 	for _, m := range g.Members {
 		switch {
 		case m.Role != Placed:
 		case m.State == storage.Scheduled:
-			d.Leave = append(d.Leave, m.Job)
+			to.Leave = append(to.Leave, m.Job)
 			g.Taken--
 		case m.State == storage.Ready:
 			ready = append(ready, m)
@@ -188,7 +204,7 @@ func (g *Group) leave(d *Delta) {
 	}
 	if n := min(g.Taken-g.Rule.Limit, int64(len(ready))); n > 0 {
 		slices.SortFunc(ready, func(a, b Member) int { return cmp.Compare(b.Job, a.Job) })
-		d.Block = append(d.Block, ready[:n]...)
+		to.Block = append(to.Block, ready[:n]...)
 		g.Taken -= n
 	}
 }

@@ -59,7 +59,7 @@ func groupOf(t *testing.T, r GroupRule, members string, anew bool) *Group {
 }
 
 // String says what changes.
-func (d *Delta) String() string {
+func (d *Moves) String() string {
 	var words []string
 	for _, name := range d.Pass {
 		words = append(words, "pass "+name)
@@ -122,7 +122,7 @@ func TestGroup_Settle(t *testing.T) {
 		{several(2), true, "s1 w4 w5 w6", "leave 1, let 4, let 5"}, // that one needs no place now
 		{several(2), true, "x1 w4 w5", "let 4"},                    //
 	} {
-		var d Delta
+		var d Moves
 		if groupOf(t, c.rule, c.members, c.anew).Settle(c.anew, 9, &d); d.String() != c.want {
 			t.Errorf("%+v, anew %v, %q: %q, want %q", c.rule, c.anew, c.members, d.String(), c.want)
 		}

@@ -62,17 +62,19 @@ type Waiting struct {
 }
 
 // renew has the time of a key begin anew at now if it began later, as the clock was set back
-// since, and reports whether that has changed it. It does so only for a holder that has ended.
-func (k *Key) renew(now int64) bool { return !k.Live && k.Holder.renew(now) }
+// since. It does so only for a holder that has ended.
+func (k *Key) renew(now int64) {
+	if !k.Live {
+		k.Holder.renew(now)
+	}
+}
 
 // renew is that of the key of a holder.
-func (k *Keeper) renew(now int64) bool {
+func (k *Keeper) renew(now int64) {
 	began := cmp.Or(k.Since, k.Created)
-	if !k.windowed() || began <= now || k.Until <= began {
-		return false
+	if k.windowed() && began > now && k.Until > began {
+		k.Until, k.Since = k.Until+now-began, now
 	}
-	k.Until, k.Since = k.Until+now-began, now
-	return true
 }
 
 // free reports whether nobody has the key, or not any more.
@@ -158,15 +160,14 @@ type Claim struct {
 	Put bool
 	// Due, if not zero, is when the job is due and scheduled for: not before another one has
 	// had the key for its time.
-	Due     int64
-	changed bool // whether k is another
+	Due int64
 }
 
 // claim decides about a new job, and changes k accordingly.
 func (k *Key) claim(now time.Time, j *storage.NewJob, is Keeper, due int64) (c Claim) {
 	at := now.UnixMicro()
 	if c.Unmerged = k.unmerged(j.Conflict); c.Unmerged == nil {
-		c.changed = k.renew(at)
+		k.renew(at)
 		switch {
 		case k.free(at):
 			c.Verdict = Succeed
@@ -188,9 +189,9 @@ func (k *Key) claim(now time.Time, j *storage.NewJob, is Keeper, due int64) (c C
 		c.ID = k.Last().ID()
 		c.Is, c.Put = k.Waiting.replaced(now, j.Conflict)
 	case Follow:
-		k.Behind, c.changed = is, true
+		k.Behind = is
 	case Succeed:
-		k.Holder, k.Live, k.Kept, c.changed = is, true, false, true
+		k.Holder, k.Live, k.Kept = is, true, false
 	}
 	return c
 }
@@ -274,13 +275,11 @@ func (k *Key) release(job, now int64, kept bool) (heir int64) {
 	return 0
 }
 
-// forgo ends the time for which a job has the key, and reports whether that has changed it.
-func (k *Key) forgo(job int64) bool {
-	if k.Holder.Job != job || !k.Holder.windowed() {
-		return false
+// forgo ends the time for which a job has the key.
+func (k *Key) forgo(job int64) {
+	if k.Holder.Job == job && k.Holder.windowed() {
+		k.EndTime()
 	}
-	k.EndTime()
-	return true
 }
 
 // EndTime has the key be held no longer than its holder lives.

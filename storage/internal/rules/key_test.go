@@ -124,30 +124,29 @@ func TestWaiting_replaced(t *testing.T) {
 
 func TestKey_renew(t *testing.T) {
 	for _, c := range []struct {
-		what    string
-		key     Key
-		now     int64
-		renewed bool
-		until   int64
-		over    bool
+		what  string
+		key   Key
+		now   int64
+		until int64
+		over  bool
 	}{
-		{"nobody has it", Key{}, 9, false, 0, true},
-		{"it holds", Key{Holder: Keeper{1, 1, 10, 0, 0}}, 9, false, 10, false},
-		{"it is over", Key{Holder: Keeper{1, 1, 10, 0, 0}}, 10, false, 10, true},
-		{"the holder lives", Key{Holder: Keeper{1, 1, 10, 0, 0}, Live: true}, 10, false, 10, false},
-		{"for ever", Key{Holder: Keeper{1, 1, Forever, 0, 0}}, 10, false, Forever, false},
-		{"with its life", Key{Holder: Keeper{1, 1, 0, 0, 0}}, 10, false, 0, false},
-		{"the clock was set back", Key{Holder: Keeper{1, 100, 110, 0, 0}}, 5, true, 15, false},
-		{"the clock was set back, and the holder lives", Key{Holder: Keeper{1, 100, 110, 0, 0}, Live: true}, 5, false, 110, false},
-		{"the clock was set back before a time in the past", Key{Holder: Keeper{1, 100, 100, 0, 0}}, 5, false, 100, false},
-		{"the clock was set back, for ever", Key{Holder: Keeper{1, 100, Forever, 0, 0}}, 5, false, Forever, false},
-		{"it has begun anew", Key{Holder: Keeper{1, 100, 205, 0, 5}}, 8, false, 205, false},
-		{"it has begun anew, and the clock was set back again", Key{Holder: Keeper{1, 100, 205, 0, 5}}, 4, true, 204, false},
-		{"enqueued now", Key{Holder: Keeper{1, 5, 15, 0, 0}}, 5, false, 15, false},
+		{"nobody has it", Key{}, 9, 0, true},
+		{"it holds", Key{Holder: Keeper{1, 1, 10, 0, 0}}, 9, 10, false},
+		{"it is over", Key{Holder: Keeper{1, 1, 10, 0, 0}}, 10, 10, true},
+		{"the holder lives", Key{Holder: Keeper{1, 1, 10, 0, 0}, Live: true}, 10, 10, false},
+		{"for ever", Key{Holder: Keeper{1, 1, Forever, 0, 0}}, 10, Forever, false},
+		{"with its life", Key{Holder: Keeper{1, 1, 0, 0, 0}}, 10, 0, false},
+		{"the clock was set back", Key{Holder: Keeper{1, 100, 110, 0, 0}}, 5, 15, false},
+		{"the clock was set back, and the holder lives", Key{Holder: Keeper{1, 100, 110, 0, 0}, Live: true}, 5, 110, false},
+		{"the clock was set back before a time in the past", Key{Holder: Keeper{1, 100, 100, 0, 0}}, 5, 100, false},
+		{"the clock was set back, for ever", Key{Holder: Keeper{1, 100, Forever, 0, 0}}, 5, Forever, false},
+		{"it has begun anew", Key{Holder: Keeper{1, 100, 205, 0, 5}}, 8, 205, false},
+		{"it has begun anew, and the clock was set back again", Key{Holder: Keeper{1, 100, 205, 0, 5}}, 4, 204, false},
+		{"enqueued now", Key{Holder: Keeper{1, 5, 15, 0, 0}}, 5, 15, false},
 	} {
 		k := c.key
-		if got := k.renew(c.now); got != c.renewed || k.Holder.Until != c.until || k.free(c.now) != c.over {
-			t.Errorf("%s: %v, until %d, over %v, want %v, %d, %v", c.what, got, k.Holder.Until, k.free(c.now), c.renewed, c.until, c.over)
+		if k.renew(c.now); k.Holder.Until != c.until || k.free(c.now) != c.over {
+			t.Errorf("%s: until %d, over %v, want %d, %v", c.what, k.Holder.Until, k.free(c.now), c.until, c.over)
 		}
 	}
 }
@@ -177,22 +176,7 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// keyRows has one key.
-type keyRows struct {
-	Rows
-	key Key
-}
-
-func (r *keyRows) Load(n Need) error {
-	if n.Keys[0].Name != r.key.Name {
-		return ErrNotLoaded
-	}
-	return nil
-}
-
-func (r *keyRows) Key(string, *storage.Conflict) (*Key, error) { return &r.key, nil }
-
-func TestClaimKey(t *testing.T) {
+func TestKey_claim(t *testing.T) {
 	const now, later = 100 * second, 200 * second
 	is := Keeper{Job: 7, Created: now, Salt: 3}
 	until := func(k Keeper, us int64) Keeper { k.Until = us; return k }
@@ -209,9 +193,9 @@ func TestClaimKey(t *testing.T) {
 		want     Claim
 		becoming Key
 	}{
-		{"nobody has it", Key{}, storage.NewJob{}, now, Claim{Verdict: Succeed, changed: true}, Key{Holder: is, Live: true}},
-		{"nobody has it, and it is for a time", Key{}, storage.NewJob{UniqueFor: time.Second}, later, Claim{Verdict: Succeed, changed: true}, Key{Holder: until(is, later+second), Live: true}},
-		{"nobody has it any more", Key{Holder: until(holder, now), Kept: true}, storage.NewJob{}, 0, Claim{Verdict: Succeed, changed: true}, Key{Holder: is, Live: true}},
+		{"nobody has it", Key{}, storage.NewJob{}, now, Claim{Verdict: Succeed}, Key{Holder: is, Live: true}},
+		{"nobody has it, and it is for a time", Key{}, storage.NewJob{UniqueFor: time.Second}, later, Claim{Verdict: Succeed}, Key{Holder: until(is, later+second), Live: true}},
+		{"nobody has it any more", Key{Holder: until(holder, now), Kept: true}, storage.NewJob{}, 0, Claim{Verdict: Succeed}, Key{Holder: is, Live: true}},
 		{"its own outlives it", Key{Holder: until(is, later), Kept: true}, storage.NewJob{}, now, Claim{Verdict: Succeed}, Key{Holder: until(is, later), Live: true}},
 		{"a job lives", Key{Holder: holder, Live: true}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: holder, Live: true}},
 		{"a job lives, and has it for a time", Key{Holder: until(holder, later), Live: true}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: until(holder, later), Live: true}},
@@ -220,7 +204,7 @@ func TestClaimKey(t *testing.T) {
 		{"a job is missing, by damage", Key{Holder: holder}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: holder}},
 		{
 			"the clock was set back", Key{Holder: Keeper{Job: 1, Created: later, Until: later + second}, Kept: true}, storage.NewJob{}, now,
-			Claim{ID: Keeper{Job: 1, Created: later}.ID(), changed: true}, Key{Holder: Keeper{Job: 1, Created: later, Until: now + second, Since: now}, Kept: true},
+			Claim{ID: Keeper{Job: 1, Created: later}.ID()}, Key{Holder: Keeper{Job: 1, Created: later, Until: now + second, Since: now}, Kept: true},
 		},
 		{
 			"the call fails", Key{Holder: until(holder, later)}, storage.NewJob{Conflict: &storage.Conflict{Mode: storage.Fail}}, now,
@@ -237,45 +221,34 @@ func TestClaimKey(t *testing.T) {
 		},
 		{
 			"the holder runs", Key{Holder: holder, Live: true, Waiting: runs}, storage.NewJob{UniqueFor: time.Second, Conflict: replace}, now,
-			Claim{Verdict: Follow, changed: true}, Key{Holder: holder, Behind: until(is, now+second), Live: true, Waiting: runs},
+			Claim{Verdict: Follow}, Key{Holder: holder, Behind: until(is, now+second), Live: true, Waiting: runs},
 		},
 		{
 			"the holder runs, and has it for a time", Key{Holder: until(holder, later), Live: true, Waiting: runs}, storage.NewJob{UniqueFor: time.Second, Conflict: replace}, now,
-			Claim{Verdict: Follow, Due: later, changed: true}, Key{Holder: until(holder, later), Behind: until(is, later+second), Live: true, Waiting: runs},
+			Claim{Verdict: Follow, Due: later}, Key{Holder: until(holder, later), Behind: until(is, later+second), Live: true, Waiting: runs},
 		},
 		{
 			"the holder runs, and its time is over", Key{Holder: until(holder, now), Live: true, Waiting: runs}, storage.NewJob{Conflict: replace}, now - second,
-			Claim{Verdict: Follow, changed: true}, Key{Holder: until(holder, now), Behind: is, Live: true, Waiting: runs},
+			Claim{Verdict: Follow}, Key{Holder: until(holder, now), Behind: is, Live: true, Waiting: runs},
 		},
 		{
 			"the holder has ended, and has it for a time", Key{Holder: until(holder, later), Kept: true}, storage.NewJob{Conflict: replace}, now,
-			Claim{Verdict: Succeed, Due: later, changed: true}, Key{Holder: is, Live: true},
+			Claim{Verdict: Succeed, Due: later}, Key{Holder: is, Live: true},
 		},
 		{
 			"the holder has ended, and has it until before the job is due", Key{Holder: until(holder, now+1)}, storage.NewJob{Conflict: replace}, later,
-			Claim{Verdict: Succeed, changed: true}, Key{Holder: is, Live: true},
+			Claim{Verdict: Succeed}, Key{Holder: is, Live: true},
 		},
 		{
 			"the args were made of others", Key{Holder: until(holder, now), Kept: true}, storage.NewJob{Conflict: &storage.Conflict{Mode: storage.Replace, Merge: &storage.Merge{Old: []byte("a")}}}, now,
 			Claim{ID: holder.ID(), Unmerged: &storage.Unmerged{}}, Key{Holder: until(holder, now), Kept: true},
 		},
 	} {
-		r := &keyRows{key: c.key}
-		r.key.Name, c.becoming.Name, c.job.Unique = "u", "u", "u"
-		var d Delta
-		got, err := ClaimKey(r, at(now), &c.job, is, c.due, &d)
-		if err != nil {
-			t.Fatal(err)
+		k := c.key
+		got := k.claim(at(now), &c.job, is, c.due)
+		if !reflect.DeepEqual(got, c.want) || !reflect.DeepEqual(k, c.becoming) {
+			t.Errorf("%s:\n got %+v, %+v\nwant %+v, %+v", c.what, got, k, c.want, c.becoming)
 		}
-		if !reflect.DeepEqual(got, c.want) || !reflect.DeepEqual(r.key, c.becoming) {
-			t.Errorf("%s:\n got %+v, %+v\nwant %+v, %+v", c.what, got, r.key, c.want, c.becoming)
-		}
-		if (len(d.Keys) == 1 && d.Keys[0] == &r.key) != c.want.changed {
-			t.Errorf("%s: the Delta has %d keys", c.what, len(d.Keys))
-		}
-	}
-	if _, err := ClaimKey(&keyRows{}, at(now), &storage.NewJob{Unique: "u"}, is, now, &Delta{}); !errors.Is(err, ErrNotLoaded) {
-		t.Errorf("a key that is not loaded: %v", err)
 	}
 }
 
@@ -326,7 +299,7 @@ func TestFollowing(t *testing.T) {
 	}
 }
 
-func TestReleaseKey(t *testing.T) {
+func TestKey_release(t *testing.T) {
 	const now = 10
 	holder, behind := Keeper{Job: 1, Created: 5, Salt: 2}, Keeper{Job: 2, Created: 6, Until: 7, Salt: 4}
 	until := func(us int64) Keeper { return Keeper{Job: 1, Created: 5, Until: us} }
@@ -353,29 +326,18 @@ func TestReleaseKey(t *testing.T) {
 		{"its time is not over", Key{Holder: until(now + 1), Live: true}, 1, Key{Holder: until(now + 1), Kept: true}, 0},
 		{"for ever", Key{Holder: until(Forever), Live: true}, 1, Key{Holder: until(Forever), Kept: true}, 0},
 	} {
-		r := &keyRows{key: c.key}
-		r.key.Name, c.want.Name = "u", "u"
-		var d Delta
-		if err := ReleaseKey(r, "u", c.job, now, true, &d); err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(r.key, c.want) || len(d.Keys) != 1 || d.Keys[0] != &r.key {
-			t.Errorf("%s: %+v, want %+v", c.what, r.key, c.want)
-		}
-		if (c.heir == 0) != (len(d.LetIn) == 0) || c.heir != 0 && d.LetIn[0] != (LetIn{Job: c.heir}) {
-			t.Errorf("%s: let in %+v, want %d", c.what, d.LetIn, c.heir)
+		k := c.key
+		if heir := k.release(c.job, now, true); heir != c.heir || !reflect.DeepEqual(k, c.want) {
+			t.Errorf("%s: let in %d, and %+v; want %d and %+v", c.what, heir, k, c.heir, c.want)
 		}
 	}
-	gone := &keyRows{key: Key{Name: "u", Holder: until(now + 1), Live: true, Kept: true}}
-	if err := ReleaseKey(gone, "u", 1, now, false, &Delta{}); err != nil || gone.key.Kept {
-		t.Errorf("one that is not kept: %+v, %v", gone.key, err)
-	}
-	if err := ReleaseKey(&keyRows{}, "u", 1, now, false, &Delta{}); !errors.Is(err, ErrNotLoaded) {
-		t.Errorf("a key that is not loaded: %v", err)
+	gone := Key{Holder: until(now + 1), Live: true, Kept: true}
+	if gone.release(1, now, false); gone.Kept {
+		t.Errorf("one that is not kept: %+v", gone)
 	}
 }
 
-func TestForgoKey(t *testing.T) {
+func TestKey_forgo(t *testing.T) {
 	until := func(us int64) Keeper { return Keeper{Job: 1, Created: 5, Until: us} }
 	for _, c := range []struct {
 		what    string
@@ -387,15 +349,10 @@ func TestForgoKey(t *testing.T) {
 		{"for ever", Key{Holder: until(Forever)}, Key{Holder: until(Forever)}},
 		{"another has it", Key{Holder: Keeper{Job: 2, Until: 9}}, Key{Holder: Keeper{Job: 2, Until: 9}}},
 	} {
-		r := &keyRows{key: c.was}
-		r.key.Name, c.is.Name = "u", "u"
-		var d Delta
-		if err := ForgoKey(r, "u", 1, &d); err != nil || r.key != c.is || len(d.Keys) > 0 != (c.was.Holder != c.is.Holder) {
-			t.Errorf("%s: %+v with %d changes, %v; want %+v", c.what, r.key, len(d.Keys), err, c.is)
+		k := c.was
+		if k.forgo(1); k != c.is {
+			t.Errorf("%s: %+v, want %+v", c.what, k, c.is)
 		}
-	}
-	if err := ForgoKey(&keyRows{}, "u", 1, &Delta{}); !errors.Is(err, ErrNotLoaded) {
-		t.Errorf("a key that is not loaded: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -27,7 +28,7 @@ type Tx struct {
 	first   int64    // of the call
 	touched []string // groups to settle
 	moved   int
-	delta   Delta // of the decision under way
+	settled Moves // of the decision under way
 	changes Changes
 }
 
@@ -169,23 +170,8 @@ func (t *Tx) ReadMember(j Job) {
 // ReadFresh takes note of a key for a job that enters.
 func (t *Tx) ReadFresh(id int64) { t.fresh = append(t.fresh, id) }
 
-// Load implements [Rows]. It returns [ErrNotLoaded] if a key or a group of n was not read, or the job of
-// a key that its Conflict may change. It looks at nothing else of n.
-func (t *Tx) Load(n Need) error {
-	for _, k := range n.Keys {
-		if _, _, err := t.key(k.Name, k.Conflict); err != nil {
-			return err
-		}
-	}
-	for _, name := range n.Groups {
-		if _, err := t.group(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Key implements [Rows].
+// Key returns a unique key for a job with a Conflict, which may be nil. It returns [ErrNotLoaded] if the key was
+// not read, or the job that the Conflict may change.
 func (t *Tx) Key(name string, c *storage.Conflict) (*Key, error) {
 	k, last, err := t.key(name, c)
 	if err != nil {
@@ -238,7 +224,8 @@ func (t *Tx) jobOf(k *keyRow, job int64) (*Row, error) {
 	return r, nil
 }
 
-// Group implements [Rows].
+// Group returns what [Group.Reads] says is needed for Settle with anew. It returns [ErrNotLoaded] if that was
+// not read.
 func (t *Tx) Group(name string, anew bool) (Group, error) {
 	g, err := t.group(name)
 	if err != nil {
@@ -299,6 +286,9 @@ func (t *Tx) member(g *groupRow, job int64) (*Row, error) {
 	}
 	return r, nil
 }
+
+// ErrNotLoaded says that a rule is about rows that were not read.
+var ErrNotLoaded = errors.New("errand: a rule is about rows that it has not loaded")
 
 // unread is what was asked for and was not read. It is [ErrNotLoaded].
 type unread string

@@ -28,11 +28,12 @@ func (f *fixture) end(o storage.Outcome) {
 // key reads the key u for a job with a Conflict.
 func (f *fixture) key(c *storage.Conflict) (key rules.Key) {
 	f.Helper()
-	f.must(f.db.Rows(f.s, func(r rules.Rows) error {
-		if err := r.Load(rules.Need{Keys: []rules.NeedKey{{Name: "u", Conflict: c}}}); err != nil {
+	f.must(f.db.Rows(f.s, func(load load) error {
+		tx, err := load(rules.Need{Keys: []rules.NeedKey{{Name: "u", Conflict: c}}})
+		if err != nil {
 			return err
 		}
-		k, err := r.Key("u", c)
+		k, err := tx.Key("u", c)
 		if err == nil {
 			key = *k
 		}

@@ -1,4 +1,4 @@
-// Package rowstest checks how a store reads what rules decide on, see [rules.Rows].
+// Package rowstest checks how a store reads what rules decide on, see [rules.Need].
 package rowstest
 
 import (
@@ -19,9 +19,12 @@ import (
 type DB interface {
 	// Open opens an instance, which is closed with the test.
 	Open() storage.Store
-	// Rows calls fn in a transaction of s that writes.
-	Rows(s storage.Store, fn func(rules.Rows) error) error
+	// Rows calls fn in a transaction of s that writes, with what loads and locks rows.
+	Rows(s storage.Store, fn func(load) error) error
 }
+
+// load locks and reads what a call needs.
+type load = func(rules.Need) (*rules.Tx, error)
 
 // Overlapping is implemented by a DB whose transactions overlap.
 type Overlapping interface {
@@ -83,14 +86,15 @@ func (f *fixture) limit(n int64) {
 func (f *fixture) group(anew, settled bool) (g rules.Group) {
 	f.Helper()
 	for range 2 { // reading changes nothing
-		f.must(f.db.Rows(f.s, func(r rules.Rows) (err error) {
-			if err := r.Load(rules.Need{Groups: []string{name("g")}, Anew: anew}); err != nil {
+		f.must(f.db.Rows(f.s, func(load load) error {
+			tx, err := load(rules.Need{Groups: []string{name("g")}, Anew: anew})
+			if err != nil {
 				return err
 			}
-			if g, err = r.Group(name("g"), anew); err != nil || !settled {
+			if g, err = tx.Group(name("g"), anew); err != nil || !settled {
 				return err
 			}
-			var d rules.Delta
+			var d rules.Moves
 			as := g
 			as.Settle(anew, 0, &d)
 			if n := len(d.Block) + len(d.LetIn) + len(d.Leave); n > 0 {
@@ -218,16 +222,17 @@ func compare(t *testing.T, got, want rules.Group) {
 
 func notLoaded(f *fixture, _ Overlapping) {
 	f.add("g", 1)
-	for what, read := range map[string]func(r rules.Rows) error{
-		"a group":       func(r rules.Rows) error { _, err := r.Group(name("g"), false); return err },
-		"a key":         func(r rules.Rows) error { _, err := r.Key("u", nil); return err },
-		"a job of one ": func(r rules.Rows) error { _, err := r.Key("k", &storage.Conflict{Mode: storage.Replace}); return err },
+	for what, read := range map[string]func(tx *rules.Tx) error{
+		"a group":       func(tx *rules.Tx) error { _, err := tx.Group(name("g"), false); return err },
+		"a key":         func(tx *rules.Tx) error { _, err := tx.Key("u", nil); return err },
+		"a job of one ": func(tx *rules.Tx) error { _, err := tx.Key("k", &storage.Conflict{Mode: storage.Replace}); return err },
 	} {
-		err := f.db.Rows(f.s, func(r rules.Rows) error {
-			if err := r.Load(rules.Need{Keys: []rules.NeedKey{{Name: "k"}}, Groups: []string{name("other")}}); err != nil {
+		err := f.db.Rows(f.s, func(load load) error {
+			tx, err := load(rules.Need{Keys: []rules.NeedKey{{Name: "k"}}, Groups: []string{name("other")}})
+			if err != nil {
 				return err
 			}
-			return read(r)
+			return read(tx)
 		})
 		if !errors.Is(err, rules.ErrNotLoaded) {
 			f.Errorf("%s that was not loaded: %v, want ErrNotLoaded", what, err)
@@ -239,8 +244,8 @@ func notLoaded(f *fixture, _ Overlapping) {
 func (f *fixture) load(fn func(), groups ...string) { f.loadAll(fn, rules.Need{Groups: groups}) }
 
 func (f *fixture) loadAll(fn func(), n rules.Need) {
-	err := f.db.Rows(f.s, func(r rules.Rows) error {
-		err := r.Load(n)
+	err := f.db.Rows(f.s, func(load load) error {
+		_, err := load(n)
 		if err == nil {
 			fn()
 		}
