@@ -242,8 +242,8 @@ func (w *wake) notice(e storage.Event) (heard bool) {
 // channel is the one of the notices about the Store's tables.
 func (w *wake) channel() string { return fmt.Sprintf("errand_%d", uint32(w.s.locks)) }
 
-// listen hears notices of other Stores, on one session after the other. After each beginning workers
-// look, as nobody has heard what was sent before.
+// listen hears notices of other Stores, on one session after the other. At the beginning of each workers
+// look at what others may have sent before, which nobody has heard.
 func (w *wake) listen() {
 	for w.ctx.Err() == nil {
 		_ = w.hear() // another session is next
@@ -269,7 +269,7 @@ func (w *wake) hear() error {
 	if err := w.s.self.register(w.ctx, w.s, now); err != nil { // others send only to instances
 		return err
 	}
-	w.tell(storage.Event{})
+	w.tell(storage.Event{Cancel: true, Schedules: true})
 	for {
 		ctx, cancel := context.WithTimeout(w.ctx, w.times.ping)
 		notice, err := c.WaitForNotification(ctx)
