@@ -51,7 +51,7 @@ CREATE TABLE errand_lane (
 --
 -- at is when attempts of these jobs have succeeded. In rows with the number -1, of which n is how
 -- many attempts have failed, it is when the last one of them did, or the job died, which is job.
--- When that was last is kept in errand_number as -2 and -3.
+-- When that was last is kept in errand_number as -2 and -3. The number -4 is of errand_cause.
 CREATE TABLE errand_number (
   lane   integer NOT NULL,
   number smallint NOT NULL,
@@ -220,8 +220,8 @@ CREATE TABLE errand_dead (
   in_effect  bytea,
   headers    bytea,
   args       bytea NOT NULL,
+  cause      bigint NOT NULL,
   error      bytea NOT NULL,
-  cause      bytea NOT NULL,
   unique_key bytea,
   group_key  text COLLATE "C",
   role       smallint
@@ -229,6 +229,22 @@ CREATE TABLE errand_dead (
 CREATE INDEX errand_dead_ended ON errand_dead (ended_at, id);
 CREATE INDEX errand_dead_group ON errand_dead (group_key, id) WHERE group_key IS NOT NULL;
 CREATE INDEX errand_dead_blocks ON errand_dead (group_key, id) WHERE role = 3;
+-- Of indexes that seem to cost the same, as in a table without statistics, the last one is used.
+CREATE INDEX errand_dead_cause ON errand_dead (cause, ended_at, id);
+
+-- What dead letters of a lane have in common, as long as there is one. Whoever changes the cause of
+-- one, or which are there, locks the rows of the lanes in errand_lane first. n is how many there are,
+-- with those of errand_delta that have the number -4, of which job is the cause; first is when the
+-- first one died.
+CREATE TABLE errand_cause (
+  cause  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  n      bigint NOT NULL DEFAULT 0,
+  first  bigint NOT NULL,
+  lane   integer NOT NULL,
+  reason text COLLATE "C" NOT NULL,
+  text   bytea NOT NULL
+);
+CREATE UNIQUE INDEX errand_cause_name ON errand_cause (lane, reason, sha256(text));
 
 -- Failed attempts, and edits of args, the last 20 of each job. Keyed by job, never moved. args
 -- are what an edit has replaced, NULL of an attempt.

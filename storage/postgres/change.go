@@ -252,7 +252,12 @@ func transferDead(b *pgx.Batch, rows []*rules.Row) {
 		p.add(&r.Is)
 		l.add(&r.Is)
 	}
+	b.Queue(sqlCountDead, p.id, -1)
 	b.Queue(sqlTransferDead, p.id, l.lane, l.group, p.role)
+	b.Queue(sqlAddMovedCauses, p.id)
+	b.Queue(sqlMoveCauses, p.id)
+	b.Queue(sqlCountDead, p.id, 1)
+	b.Queue(sqlDropCauses, lanesOf(rows))
 }
 
 // laneColumns are lanes and groups of jobs, as columns.

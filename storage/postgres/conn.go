@@ -68,7 +68,7 @@ var prepared = []string{
 	sqlInsert, sqlDelta, sqlFold, sqlLockLanes, sqlAddLanes,
 	sqlExtend, sqlStart, sqlStop, sqlLonger, sqlMayEnd, sqlDelete, sqlKeep, sqlEnd, sqlEndHistory, sqlRetain, sqlBury, sqlPutBack, sqlFail, sqlPrune,
 	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
-	sqlJob, sqlHistory, sqlCounts, sqlTotals, sqlLast, sqlRunningBytes, sqlOldest,
+	sqlJob, sqlHistory, sqlCounts, sqlCauses, sqlDeaths, sqlLockDeaths, sqlAddCauses, sqlAddMovedCauses, sqlMoveCauses, sqlCountDead, sqlDropCauses, sqlTotals, sqlLast, sqlRunningBytes, sqlOldest,
 	sqlLockKeys, sqlLockGroups, sqlLockRows, sqlKeys, sqlGroup, sqlReserve, sqlWriteKeys, sqlDropKeys,
 	sqlInsertBeside, sqlRewrite, sqlMove, sqlPassDead, sqlDropGroups,
 	sqlOverWindows, sqlLockWindows, sqlNextWindow, sqlBeside, sqlUnplaced,

@@ -39,10 +39,15 @@ const (
   FROM (SELECT lane, CASE WHEN job IS NULL THEN -2 ELSE -3 END AS number, at, job, age FROM d WHERE at IS NOT NULL) l
   ORDER BY lane, number, age, at DESC, job DESC`
 	// One transaction folds at a time; who comes meanwhile leaves it to that one.
-	sqlFold = `WITH d AS (
-  DELETE FROM errand_delta WHERE (SELECT pg_try_advisory_xact_lock($1::integer, -2)) RETURNING lane, number, n, bytes, at, job, age(xmin) AS age)
+	// What is added to a cause that others lock waits for another time. One that is gone counts no more.
+	sqlFold = `WITH g AS MATERIALIZED (SELECT DISTINCT job AS cause FROM errand_delta WHERE number = -4),
+k AS MATERIALIZED (SELECT cause FROM errand_cause WHERE cause IN (SELECT cause FROM g) FOR UPDATE SKIP LOCKED),
+a AS (SELECT cause FROM k UNION ALL SELECT cause FROM g WHERE NOT EXISTS (SELECT FROM errand_cause c WHERE c.cause = g.cause)),
+d AS (DELETE FROM errand_delta WHERE (SELECT pg_try_advisory_xact_lock($1::integer, -2)) AND (number <> -4 OR job = ANY(ARRAY(SELECT cause FROM a)))
+  RETURNING lane, number, n, bytes, at, job, age(xmin) AS age),
+u AS (UPDATE errand_cause c SET n = c.n + f.n FROM (SELECT job, sum(n) AS n FROM d WHERE number = -4 GROUP BY job) f WHERE c.cause = f.job)
 INSERT INTO errand_number AS o (lane, number, n, bytes, at, job)
-SELECT lane, number, sum(n), sum(bytes), NULL, NULL FROM d GROUP BY lane, number
+SELECT lane, number, sum(n), sum(bytes), NULL, NULL FROM d WHERE number <> -4 GROUP BY lane, number
 UNION ALL SELECT lane, number, 0, 0, at, job FROM (` + lastOf + `) l ORDER BY lane, number
 ON CONFLICT (lane, number) DO UPDATE SET n = o.n + excluded.n, bytes = coalesce(o.bytes, 0) + coalesce(excluded.bytes, 0), at = excluded.at, job = excluded.job`
 )

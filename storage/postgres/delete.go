@@ -126,6 +126,25 @@ type deletable struct {
 	group string
 }
 
+// deleted are ended jobs that are deleted, and the lanes of the dead ones.
+type deleted struct {
+	keys  []int64
+	lanes []int32
+}
+
+// drop queues that.
+func (d *deleted) drop(b *pgx.Batch) {
+	if len(d.lanes) > 0 {
+		b.Queue(sqlCountDead, d.keys, -1)
+	}
+	if len(d.keys) > 0 {
+		b.Queue(sqlDeleteEnded, d.keys)
+	}
+	if len(d.lanes) > 0 {
+		b.Queue(sqlDropCauses, d.lanes)
+	}
+}
+
 func keysOf(ids []storage.ID) []int64 {
 	keys := make([]int64, len(ids))
 	for i, id := range ids {
@@ -174,8 +193,8 @@ func (d *deletion) lock(b *pgx.Batch) {
 // decide deletes what may be.
 func (d *deletion) decide() (*pgx.Batch, error) {
 	d.step = storage.Step{Taken: len(d.choice.IDs), Next: d.choice.Next(len(d.choice.IDs)), Through: d.choice.Through}
-	var keys []int64
 	var gone rules.Numbers
+	var all deleted
 	named := len(d.sel.IDs) > 0
 	for _, id := range d.choice.IDs {
 		j := d.found[id]
@@ -198,14 +217,16 @@ func (d *deletion) decide() (*pgx.Batch, error) {
 			}
 			delete(d.found, id) // it may be named twice
 			gone.Follow(j.Standing, rules.Standing{}, "")
-			keys = append(keys, id.Key())
+			if all.keys = append(all.keys, id.Key()); j.State == storage.Dead {
+				all.lanes = append(all.lanes, int32(j.Lane))
+			}
 		}
 	}
-	if d.step.N = len(keys); len(keys) == 0 {
+	d.scopes.deleted = all
+	if d.step.N = len(all.keys); d.step.N == 0 {
 		return nil, nil
 	}
 	b := &pgx.Batch{}
-	b.Queue(sqlDeleteEnded, keys)
 	c := d.scopes.tx.Changes()
 	c.Numbers = append(gone, c.Numbers...)
 	d.scopes.decided(b, c)

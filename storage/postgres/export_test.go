@@ -34,8 +34,9 @@ var WithoutRows = []string{
 // Counted are the statements that sum up the numbers of lanes.
 var Counted = map[string]string{"counts": sqlCounts, "totals": sqlTotals, "lanes": sqlLaneCounts}
 
-// Counting is the statement that writes numbers of which a Tx says how they change.
-const Counting = sqlDelta
+// Counting are the statement that writes numbers of which a Tx says how they change, and that which counts
+// for their causes the dead letters that come or go.
+var Counting = []string{sqlDelta, sqlCountDead}
 
 // Besides is what a Store knows of its leases.
 type Besides = besides

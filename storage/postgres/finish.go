@@ -47,11 +47,13 @@ INSERT INTO errand_finished (id, due_at, created_at, purge_at, token, timeout, l
   state, priority, policy, headers, args, error, unique_key, group_key, ended_at) SELECT *, $9::bigint FROM d`
 	sqlBury = `WITH d AS (DELETE FROM errand_job j
   USING unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], $5::integer[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[], $11::smallint[])
-    f(id, attempt, retry, crashes, snoozes, reason, in_effect, error, cause, role)
+    f(id, attempt, retry, crashes, snoozes, reason, in_effect, error, text, role)
   WHERE j.id = f.id RETURNING j.id, j.due_at, j.created_at, j.token, j.timeout, j.lane, j.salt, f.attempt, f.retry, f.crashes, f.snoozes,
-    j.priority, f.reason, j.policy, f.in_effect, j.headers, j.args, f.error, f.cause, j.unique_key, j.group_key, f.role)
+    j.priority, f.reason, j.policy, f.in_effect, j.headers, j.args, f.error, j.unique_key, j.group_key, f.role, f.text)
 INSERT INTO errand_dead (id, due_at, created_at, token, timeout, lane, salt, attempt, retry, crashes, snoozes,
-  priority, reason, policy, in_effect, headers, args, error, cause, unique_key, group_key, role, ended_at) SELECT *, $10::bigint FROM d`
+  priority, reason, policy, in_effect, headers, args, error, unique_key, group_key, role, ended_at, cause)
+SELECT id, due_at, created_at, token, timeout, lane, salt, attempt, retry, crashes, snoozes,
+  priority, reason, policy, in_effect, headers, args, error, unique_key, group_key, role, $10::bigint, ` + causeOf + ` FROM d`
 
 	sqlFail = `INSERT INTO errand_history (job, n, attempt, at, duration, retry_after, phase, error, stack, instance)
 SELECT job, coalesce((SELECT max(n) FROM errand_history h WHERE h.job = f.job), 0) + 1, attempt, $8::bigint, duration, retry_after, phase, error, stack, instance
@@ -237,16 +239,20 @@ func bury(b *pgx.Batch, at int64, rows []*rules.Row) {
 	}
 	var keys []int64
 	var n counterColumns
+	var lanes []int32
 	var reason []string
 	var policy, text, cause [][]byte
 	var role []*int16
 	for _, r := range rows {
 		f := r.Finish
 		keys, reason, role = append(keys, r.Is.ID), append(reason, string(f.Reason)), append(role, roleOf(r.Is.Role, r.Is.Group != ""))
+		lanes = append(lanes, int32(r.Is.Lane))
 		n.add(r.Is.Counters)
 		policy, text, cause = append(policy, optional(f.Policy)), append(text, []byte(f.Error)), append(cause, []byte(f.Cause))
 	}
+	b.Queue(sqlAddCauses, lanes, reason, cause, at)
 	b.Queue(sqlBury, keys, n.attempt, n.retry, n.crashes, n.snoozes, reason, policy, text, cause, at, role)
+	b.Queue(sqlCountDead, keys, 1)
 }
 
 // putBack queues the rows of jobs that have run, and wait again.

@@ -21,7 +21,7 @@ WHERE state = 1 AND role = 0 AND due_at <= $1 AND group_key = ANY($2::text[]) OR
 	// The limit is storage.GroupCount.
 	countBlocked = `(SELECT count(*) FROM (SELECT FROM errand_job b WHERE b.group_key = g.group_key AND b.role = 1 LIMIT 1000) w)`
 	lastError    = `CASE WHEN d.error = '' THEN coalesce((SELECT h.error FROM errand_history h WHERE h.job = d.id AND h.phase <> '` + storage.PhaseEdited + `' ORDER BY h.n DESC LIMIT 1), '') ELSE d.error END`
-	sqlGroups    = `SELECT g.group_key, d.id, d.salt, d.created_at, l.kind, 6::smallint, d.reason, ` + lastError + `, d.ended_at, ` + countBlocked + `
+	sqlGroups    = `SELECT g.group_key, d.id, d.salt, d.created_at, l.kind, 6::smallint, d.reason, ` + lastError + `, d.cause, d.ended_at, ` + countBlocked + `
 FROM errand_dead g JOIN errand_dead d ON d.id = g.id JOIN errand_lane l ON l.lane = d.lane
 WHERE g.role = 3 AND g.group_key > $1 AND g.group_key < $2
   AND NOT EXISTS (SELECT FROM errand_dead e WHERE e.group_key = g.group_key AND e.role = 3 AND e.id < g.id)
@@ -35,7 +35,7 @@ g AS MATERIALIZED (SELECT group_key FROM o WHERE group_key IS NOT NULL LIMIT $3)
 	sqlNextWaiting   = waitingGroups + `SELECT group_key FROM g`
 	sqlWaitingGroups = waitingGroups + `SELECT g.group_key, coalesce(j.id, d.id, 0), coalesce(j.salt, d.salt, 0), coalesce(j.created_at, d.created_at, 0), coalesce(l.kind, ''),
   coalesce(j.state, CASE WHEN d.id IS NULL THEN 0 ELSE 6 END)::smallint, coalesce(d.reason, ''), CASE WHEN d.id IS NULL THEN '' ELSE ` + lastError + ` END,
-  coalesce(d.ended_at, 0), ` + countBlocked + `
+  coalesce(d.cause, 0), coalesce(d.ended_at, 0), ` + countBlocked + `
 FROM g LEFT JOIN LATERAL (SELECT id, salt, created_at, state, lane FROM errand_job p WHERE p.group_key = g.group_key AND p.role = 2 ORDER BY id LIMIT 1) j ON true
 LEFT JOIN LATERAL (SELECT * FROM errand_dead e WHERE e.group_key = g.group_key AND e.role = 3 AND j.id IS NULL ORDER BY id LIMIT 1) d ON true
 LEFT JOIN errand_lane l ON l.lane = coalesce(j.lane, d.lane) ORDER BY g.group_key`
@@ -56,7 +56,7 @@ func unplaced(b *pgx.Batch, at int64, groups []string, into *[]rules.Job) {
 	}, sqlUnplaced, at, groups, promoteLimit)
 }
 
-// Groups implements [storage.Grouper]. The Cause of a group is always zero.
+// Groups implements [storage.Grouper].
 func (s *Store) Groups(ctx context.Context, of storage.GroupFilter, after string, limit int) (page storage.GroupPage, err error) {
 	low, high, text := "", "\x7f", sqlGroups // all of names is ASCII
 	if of.Queue != "" {
@@ -87,7 +87,7 @@ func scanGroupState(in pgx.CollectableRow) (g storage.GroupState, name string, e
 	var salt int32
 	var state int16
 	var text []byte
-	err = in.Scan(&name, &id, &salt, &created, &g.Kind, &state, &g.Reason, &text, &ended, &g.Blocked)
+	err = in.Scan(&name, &id, &salt, &created, &g.Kind, &state, &g.Reason, &text, &g.Cause, &ended, &g.Blocked)
 	g.Queue, g.Group = rules.SplitGroup(name)
 	g.State, g.Error = states[state], string(text)
 	if id != 0 {

@@ -28,7 +28,7 @@ func TestStatements_DecideNothing(t *testing.T) {
 		if slices.Contains(postgres.WithoutRows, text) {
 			continue
 		}
-		if text != postgres.Counting && strings.Contains(text, "INSERT INTO errand_delta") {
+		if !slices.Contains(postgres.Counting, text) && strings.Contains(text, "INSERT INTO errand_delta") {
 			t.Errorf("this statement counts: %s", text)
 		}
 		for _, set := range setsOfJobs.FindAllStringSubmatch(text, -1) {

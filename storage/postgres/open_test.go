@@ -58,8 +58,8 @@ func TestOpen_migratesOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := tables(t, schema); n != 14 {
-		t.Errorf("the schema has %d tables, want 14", n)
+	if n := tables(t, schema); n != 15 {
+		t.Errorf("the schema has %d tables, want 15", n)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package postgres keeps jobs in PostgreSQL. It is being built: Enqueue, Exchange, Reclaim,
-// Job, Jobs, States, Ahead, Delete, Redrive, RunNow, Change, Cancel, ReleaseUnique, PurgeFinished, Counts, groups and
-// their settings work for plain jobs. There are no holds. What needs anything else returns
+// Job, Jobs, States, Ahead, Delete, Redrive, RunNow, Change, Cancel, ReleaseUnique, PurgeFinished, Counts, Stats,
+// Causes, Deaths, groups and their settings work for plain jobs. There are no holds. What needs anything else returns
 // [storage.ErrLacking], see [Store.Lacks], and so the health of a queue is never ready. See [Store]
 // for what a plain job is.
 //

@@ -177,5 +177,7 @@ func putBackDead(b *pgx.Batch, rows []*rules.Row) {
 		p.add(&r.Is)
 		l.add(&r.Is)
 	}
+	b.Queue(sqlCountDead, p.id, -1)
 	b.Queue(sqlRedrive, p.behind(l.lane, l.group)...)
+	b.Queue(sqlDropCauses, lanesOf(rows))
 }

@@ -108,7 +108,9 @@ type scopes struct {
 	need rules.Need
 	tx   rules.Tx
 	set  obeyed
-	news news // of the last changes
+	// Jobs that are deleted beside what the Tx decides.
+	deleted deleted
+	news    news // of the last changes
 	// What a row is scanned into: memory that rows share.
 	key struct {
 		name       pgtype.DriverBytes
@@ -345,12 +347,8 @@ func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 	ask(b, asked)
 	drop(b, gone)
 	retain(b, c.At, kept)
-	bury(b, c.At, died)
 	putBack(b, back)
-	putBackDead(b, redriven)
 	transfer(b, transferred)
-	transferDead(b, otherDead)
-	sc.s.amend(b, c.At, edited)
 	rewrite(b, rewritten)
 	move(b, moved)
 	sc.s.fail(b, c.At, failed)
@@ -361,6 +359,14 @@ func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 		b.Queue(sqlDropGroups, c.Empty)
 	}
 	insertRows(b, fresh)
+	if lanes := append(lanesOf(died, redriven, otherDead), sc.deleted.lanes...); len(lanes) > 0 { // nothing is waited for after these
+		b.Queue(sqlLockDeaths, lanes)
+	}
+	sc.deleted.drop(b)
+	putBackDead(b, redriven)
+	transferDead(b, otherDead)
+	bury(b, c.At, died)
+	sc.s.amend(b, c.At, edited)
 	sc.s.count(b, &c)
 }
 

@@ -35,7 +35,7 @@ func dialect() selector.Dialect {
 	finished := live
 	finished.From, finished.EndedAt, finished.Error, finished.Waits = "errand_finished j", "j.ended_at", endedError, false
 	dead := finished
-	dead.From, dead.State, dead.Reason = "errand_dead j", "6", "j.reason"
+	dead.From, dead.State, dead.Reason, dead.Cause = "errand_dead j", "6", "j.reason", "j.cause"
 	running := live
 	running.Waits = false
 	running.ID = "(j.id + 0)" // in no index: the way through all jobs by key would be the longer one

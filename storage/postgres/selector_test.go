@@ -40,6 +40,7 @@ func TestSelector_Plans(t *testing.T) {
 		selector.ListBlocked:   {"Index Scan using errand_job_waits", "(ROW(group_key, id) > ROW("},
 		selector.ListBehind:    {"using errand_unique_behind", "Index Cond: (job > "},
 		selector.ListDead:      {"Index Scan Backward using errand_dead_ended", "(ROW(ended_at, id) < ROW("},
+		selector.ListCause:     {"Backward using errand_dead_cause", "(cause = $", "(ROW(ended_at, id) < ROW("},
 		selector.ListFinished:  {"Index Scan Backward using errand_finished_pkey"},
 		selector.ListKeys:      {"Index Scan Backward using errand_job_pkey", "Index Scan Backward using errand_finished_pkey", "Index Scan Backward using errand_dead_pkey"},
 		selector.ListFrom:      {"Index Scan using errand_job_pkey", "Index Scan using errand_finished_pkey", "Index Scan using errand_dead_pkey"},
@@ -47,6 +48,7 @@ func TestSelector_Plans(t *testing.T) {
 			"Backward using errand_finished_group", "Backward using errand_dead_group"},
 
 		selector.StepDead:          {"Index Scan using errand_dead_ended", "(ROW(ended_at, id) > ROW("},
+		selector.StepCause:         {"Index Scan using errand_dead_cause", "(cause = $", "(ROW(ended_at, id) > ROW("},
 		selector.StepDeadGroup:     {"Index Scan using errand_dead_group"},
 		selector.StepFinished:      {"Index Scan using errand_finished_pkey"},
 		selector.StepFinishedGroup: {"Index Scan using errand_finished_group"},

@@ -10,7 +10,7 @@ import (
 
 // lacks is what a Store does not do yet: the methods below, and what has no method of its own.
 var lacks = []storage.Feature{
-	"Hold", "Release", "Causes", "Deaths", "Checkpoint", "Check",
+	"Hold", "Release", "Checkpoint", "Check",
 	storage.FeatureTags, storage.FeatureWindows, storage.FeatureUnavailable, storage.FeatureKept, storage.FeatureTogether,
 	storage.FeatureNewest, storage.FeatureUrgent,
 	of(storage.SettingMaxJobs), of(storage.SettingMaxBytes), of(storage.SettingWhenFull), of(storage.SettingMinFree),
@@ -92,16 +92,6 @@ func (s *Store) Holds(ctx context.Context, _ time.Time) ([]storage.HoldState, er
 	}
 	s.leave()
 	return nil, nil
-}
-
-// Causes is not supported yet.
-func (s *Store) Causes(context.Context, storage.Lane, int) ([]storage.Cause, error) {
-	return nil, missing("Causes")
-}
-
-// Deaths is not supported yet.
-func (s *Store) Deaths(context.Context, []int64, time.Time, time.Duration, int, int) ([][]int, error) {
-	return nil, missing("Deaths")
 }
 
 // Checkpoint is not supported yet.
