@@ -24,13 +24,13 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		return "", err
 	}
 	defer s.leave()
-	sc := s.scopes(now, 0)
-	sc.need.Jobs = []int64{id.Key()}
+	dec := s.deciding(now, 0)
+	dec.need.Jobs = []int64{id.Key()}
 	var again bool // it was read what is to be locked, and no more: the job may have another group by then
 	run := func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(sqlBegin)
-		sc.load(b)
+		dec.load(b)
 		s.readNew(b)
 		ended := storage.State("")
 		each(b, func(row pgx.CollectableRow) error {
@@ -46,16 +46,16 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		if err := part(ctx, c, b); err != nil {
 			return err
 		}
-		j := sc.tx.Live(id.Key())
-		if again = !sc.need.Ends(j.Unique, j.Group); again {
-			sc.need.End(j.Unique, j.Group)
+		j := dec.tx.Live(id.Key())
+		if again = !dec.need.Ends(j.Unique, j.Group); again {
+			dec.need.End(j.Unique, j.Group)
 			return part(ctx, c, end())
 		}
 		var err error
-		if state, err = sc.tx.Cancel(id, s.keeps(&keep)); err != nil {
+		if state, err = dec.tx.Cancel(id, s.keeps(&keep)); err != nil {
 			return err
 		}
-		if b = sc.changes(); b == nil {
+		if b = dec.changes(); b == nil {
 			state = cmp.Or(state, ended)
 			return part(ctx, c, end())
 		}
@@ -63,7 +63,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 		return s.commit(ctx, c, b)
 	}
 	for again = true; err == nil && again; {
-		err = s.inLine(ctx, sc, run)
+		err = s.inLine(ctx, dec, run)
 	}
 	if err == nil && state == "" {
 		err = storage.ErrNotFound

@@ -70,17 +70,17 @@ func (s *Store) Change(ctx context.Context, now time.Time, sel storage.Selection
 
 // changing is a step of Change under way.
 type changing struct {
-	s      *Store
-	now    time.Time
-	edit   rules.Edit
-	named  bool
-	choice selector.Choice
-	scopes *scopes
-	goals  []storage.NewJob // of the lanes where jobs go
-	dead   map[storage.ID]departed
-	had    hadArgs
-	again  bool // what is to be locked was not
-	step   storage.Step
+	s        *Store
+	now      time.Time
+	edit     rules.Edit
+	named    bool
+	choice   selector.Choice
+	deciding *deciding
+	goals    []storage.NewJob // of the lanes where jobs go
+	dead     map[storage.ID]departed
+	had      hadArgs
+	again    bool // what is to be locked was not
+	step     storage.Step
 }
 
 // lane returns where a job of a lane goes, 0 if that is not known.
@@ -108,8 +108,8 @@ func (c *changing) ends(unique, group string) (key, from, to string) {
 
 func (c *changing) needs(lane int32, unique, group string) {
 	key, from, to := c.ends(unique, group)
-	c.scopes.need.End(key, from)
-	c.scopes.need.End("", to)
+	c.deciding.need.End(key, from)
+	c.deciding.need.End("", to)
 	if c.edit.Queue != "" {
 		c.goals = append(c.goals, storage.NewJob{Queue: c.edit.Queue, Kind: c.s.lanes.name(lane).Kind})
 	}
@@ -118,26 +118,26 @@ func (c *changing) needs(lane int32, unique, group string) {
 // locked reports whether a job has what was locked for it.
 func (c *changing) locked(lane int64, unique, group string) bool {
 	key, from, to := c.ends(unique, group)
-	return c.scopes.need.Ends(key, from) && c.scopes.need.Ends("", to) && (c.edit.Queue == "" || c.lane(lane) != 0)
+	return c.deciding.need.Ends(key, from) && c.deciding.need.Ends("", to) && (c.edit.Queue == "" || c.lane(lane) != 0)
 }
 
 // take looks what the jobs have, locks it, and changes them.
 func (c *changing) take(ctx context.Context) error {
-	c.scopes, c.goals = c.s.scopes(c.now, 0), nil
-	c.scopes.need.Jobs = slices.Clone(keysOf(c.choice.IDs))
+	c.deciding, c.goals = c.s.deciding(c.now, 0), nil
+	c.deciding.need.Jobs = slices.Clone(keysOf(c.choice.IDs))
 	if err := c.s.run(ctx, c.look); err != nil {
 		return err
 	}
 	if err := c.s.know(ctx, c.goals); err != nil {
 		return err
 	}
-	return c.s.inTransaction(ctx, c.scopes, c.lock, c.decide)
+	return c.s.inTransaction(ctx, c.deciding, c.lock, c.decide)
 }
 
 func (c *changing) look(ctx context.Context, conn *pgx.Conn) error {
 	b := &pgx.Batch{}
 	c.s.readNew(b)
-	c.scopes.need.Keys, c.scopes.need.Groups, c.scopes.need.Leave = nil, nil, nil
+	c.deciding.need.Keys, c.deciding.need.Groups, c.deciding.need.Leave = nil, nil, nil
 	each(b, func(row pgx.CollectableRow) error {
 		var lane int32
 		var unique []byte
@@ -161,7 +161,7 @@ func (c *changing) readDead(b *pgx.Batch) {
 }
 
 func (c *changing) lock(b *pgx.Batch) {
-	c.scopes.load(b)
+	c.deciding.load(b)
 	if c.letters() {
 		b.Queue(sqlLockDead, keysOf(c.choice.IDs))
 	}
@@ -195,7 +195,7 @@ func (h hadArgs) read(b *pgx.Batch, ids []storage.ID, e *storage.Edit) {
 func (c *changing) decide() (*pgx.Batch, error) {
 	n := len(c.choice.IDs)
 	c.again, c.step = false, storage.Step{Taken: n, Next: c.choice.Next(n), Through: c.choice.Through}
-	tx := &c.scopes.tx
+	tx := &c.deciding.tx
 	for _, id := range c.choice.IDs {
 		j := tx.Live(id.Key())
 		d, dead := c.dead[id]
@@ -222,7 +222,7 @@ func (c *changing) decide() (*pgx.Batch, error) {
 	if err := tx.SettleAll(); err != nil {
 		return nil, err
 	}
-	return c.scopes.changes(), nil
+	return c.deciding.changes(), nil
 }
 
 // transfer queues the rows of jobs that wait in another lane.

@@ -67,7 +67,7 @@ var prepared = []string{
 	sqlBegin, sqlBeginAsk, sqlCommit, sqlRollback,
 	sqlInsert, sqlDelta, sqlFold, sqlLockLanes, sqlAddLanes,
 	sqlExtend, sqlStart, sqlStop, sqlLonger, sqlMayEnd, sqlDelete, sqlKeep, sqlEnd, sqlEndHistory, sqlRetain, sqlBury, sqlPutBack, sqlFail, sqlPrune,
-	sqlPromote, sqlNewLanes, sqlClaim, sqlHeads, sqlLease,
+	sqlPromote, sqlNewLanes, sqlLeaseHeads, sqlHeads, sqlLease,
 	sqlJob, sqlHistory, sqlCounts, sqlCauses, sqlDeaths, sqlLockDeaths, sqlAddCauses, sqlAddMovedCauses, sqlMoveCauses, sqlCountDead, sqlDropCauses, sqlTotals, sqlLast, sqlRunningBytes, sqlOldest,
 	sqlLockKeys, sqlLockGroups, sqlLockRows, sqlKeys, sqlGroup, sqlReserve, sqlWriteKeys, sqlDropKeys,
 	sqlInsertBeside, sqlRewrite, sqlMove, sqlPassDead, sqlDropGroups,

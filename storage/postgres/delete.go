@@ -50,11 +50,11 @@ func (s *Store) Delete(ctx context.Context, sel storage.Selection) (storage.Step
 	if err != nil || len(c.IDs) == 0 {
 		return storage.Step{Through: c.Through}, err
 	}
-	d := deletion{s: s, sel: &sel, choice: c, scopes: s.scopes(time.Time{}, 0)}
+	d := deletion{s: s, sel: &sel, choice: c, deciding: s.deciding(time.Time{}, 0)}
 	if err := s.run(ctx, d.look); err != nil {
 		return storage.Step{}, err
 	}
-	if err := s.inTransaction(ctx, d.scopes, d.lock, d.decide); err != nil {
+	if err := s.inTransaction(ctx, d.deciding, d.lock, d.decide); err != nil {
 		return storage.Step{}, err
 	}
 	return d.step, nil
@@ -112,12 +112,12 @@ func (s *Store) choose(ctx context.Context, sel *storage.Selection, walk selecto
 
 // deletion is a step of Delete under way.
 type deletion struct {
-	s      *Store
-	sel    *storage.Selection
-	choice selector.Choice
-	scopes *scopes
-	found  map[storage.ID]deletable
-	step   storage.Step
+	s        *Store
+	sel      *storage.Selection
+	choice   selector.Choice
+	deciding *deciding
+	found    map[storage.ID]deletable
+	step     storage.Step
 }
 
 // deletable is a job that may be deleted.
@@ -177,14 +177,14 @@ func (d *deletion) look(ctx context.Context, c *pgx.Conn) error {
 	err := part(ctx, c, b)
 	for _, id := range d.choice.IDs {
 		if j := d.found[id]; err == nil && j.Role == rules.Blocks {
-			d.scopes.need.End("", j.group)
+			d.deciding.need.End("", j.group)
 		}
 	}
 	return err
 }
 
 func (d *deletion) lock(b *pgx.Batch) {
-	d.scopes.load(b)
+	d.deciding.load(b)
 	b.Queue(sqlLockFinished, keysOf(d.choice.IDs))
 	b.Queue(sqlLockDead, keysOf(d.choice.IDs))
 	d.read(b)
@@ -201,7 +201,7 @@ func (d *deletion) decide() (*pgx.Batch, error) {
 		blocks := j.Role == rules.Blocks
 		switch {
 		case j.State == storage.Scheduled, j.State == storage.Ready, j.State == storage.Running, j.State == storage.Blocked,
-			blocks && !slices.Contains(d.scopes.need.Groups, j.group): // it has just died
+			blocks && !slices.Contains(d.deciding.need.Groups, j.group): // it has just died
 			if named {
 				d.step.Live = append(d.step.Live, id)
 			}
@@ -211,7 +211,7 @@ func (d *deletion) decide() (*pgx.Batch, error) {
 			}
 		default:
 			if blocks {
-				if err := d.scopes.tx.SkipHead(j.group, id.Key()); err != nil {
+				if err := d.deciding.tx.SkipHead(j.group, id.Key()); err != nil {
 					return nil, err
 				}
 			}
@@ -222,13 +222,13 @@ func (d *deletion) decide() (*pgx.Batch, error) {
 			}
 		}
 	}
-	d.scopes.deleted = all
+	d.deciding.deleted = all
 	if d.step.N = len(all.keys); d.step.N == 0 {
 		return nil, nil
 	}
 	b := &pgx.Batch{}
-	c := d.scopes.tx.Changes()
+	c := d.deciding.tx.Changes()
 	c.Numbers = append(gone, c.Numbers...)
-	d.scopes.decided(b, c)
+	d.deciding.decided(b, c)
 	return b, nil
 }

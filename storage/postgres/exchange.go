@@ -61,10 +61,10 @@ type exchange struct {
 	over     bool // more jobs are due than one exchange makes ready
 	passed   bool // others decide about jobs that are due
 	next     *int64
-	groups   []string // of members that are due and have no place
-	placed   bool     // these have found one, or wait
-	placing  *scopes  // of these
-	claim    claim
+	groups   []string  // of members that are due and have no place
+	placed   bool      // these have found one, or wait
+	placing  *deciding // of these
+	leasing  leasing
 	self     *registration
 	trips    int // round trips so far
 
@@ -137,11 +137,11 @@ func (e *exchange) told() storage.ExchangeResult {
 
 // tell tells workers of jobs that wait now and were not leased.
 func (e *exchange) tell() {
-	n := e.finish.scopes.news
+	n := e.finish.deciding.news
 	if e.placing != nil {
 		n.merge(e.placing.news)
 	}
-	if c := &e.claim; len(c.leased) < e.x.Wanted() && !c.chooses() && !c.passed && !c.missed && !c.outdated {
+	if c := &e.leasing; len(c.leased) < e.x.Wanted() && !c.chooses() && !c.passed && !c.missed && !c.outdated {
 		n.without(c.lanes)
 	}
 	e.s.wake.committed(n)
@@ -153,7 +153,7 @@ func (e *exchange) tell() {
 // more if others have added lanes.
 func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	e.res, e.extended, e.over, e.passed, e.next = storage.ExchangeResult{}, map[storage.Lease]bool{}, false, false, nil
-	e.claim, e.trips, e.started, e.groups = e.s.claimFor(e.x), 0, map[storage.Lease]bool{}, nil
+	e.leasing, e.trips, e.started, e.groups = e.s.leasingFor(e.x), 0, map[storage.Lease]bool{}, nil
 	e.finish = newFinishing(e.s, e.now, e.x)
 	e.durable, e.placed, e.placing = false, false, nil
 	if e.number == 0 { // that of a transaction that failed is free
@@ -171,10 +171,10 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 		return err
 	}
 	e.promote(b)
-	if e.claim.chooses() {
+	if e.leasing.chooses() {
 		b, err = e.choose(ctx, c, b)
 	} else {
-		e.claim.take(b, e)
+		e.leasing.take(b, e)
 	}
 	if err != nil {
 		return err
@@ -185,14 +185,14 @@ func (e *exchange) run(ctx context.Context, c *pgx.Conn) error {
 	if err := e.send(ctx, c, b, true); err != nil {
 		return err
 	}
-	if len(e.groups) > 0 && len(e.claim.leased) == 0 {
+	if len(e.groups) > 0 && len(e.leasing.leased) == 0 {
 		return e.place(ctx, c)
 	}
 	return e.takeFromNew(ctx, c)
 }
 
 // begins reports whether the transaction takes several round trips.
-func (e *exchange) begins() bool { return !e.finish.simple || e.claim.chooses() }
+func (e *exchange) begins() bool { return !e.finish.simple || e.leasing.chooses() }
 
 // read queues what is about leases that go on. Unless the ends of all others depend on no rows, it sends
 // that, and has the rows be locked and read. It returns the batch that follows.
@@ -202,7 +202,7 @@ func (e *exchange) read(ctx context.Context, c *pgx.Conn) (*pgx.Batch, error) {
 		b.Queue(sqlBegin)
 	}
 	if !e.finish.simple {
-		e.finish.scopes.load(b)
+		e.finish.deciding.load(b)
 	}
 	e.extend(b)
 	e.start(b)
@@ -221,17 +221,17 @@ func (e *exchange) read(ctx context.Context, c *pgx.Conn) (*pgx.Batch, error) {
 // choose sends b, and with it the reading of what is ready. It returns a batch that leases what Go
 // chooses of that.
 func (e *exchange) choose(ctx context.Context, c *pgx.Conn, b *pgx.Batch) (*pgx.Batch, error) {
-	e.claim.look(b)
+	e.leasing.look(b)
 	err := e.send(ctx, c, b, false)
-	if err == nil && e.claim.outdated && e.trips < maxTrips-1 {
-		e.claim = e.s.claimFor(e.x)
+	if err == nil && e.leasing.outdated && e.trips < maxTrips-1 {
+		e.leasing = e.s.leasingFor(e.x)
 		b = &pgx.Batch{}
-		e.claim.look(b)
+		e.leasing.look(b)
 		err = e.send(ctx, c, b, false)
 	}
 	b = &pgx.Batch{}
 	if err == nil {
-		e.claim.lease(b, e)
+		e.leasing.lease(b, e)
 	}
 	return b, err
 }
@@ -262,7 +262,7 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 		return err
 	}
 	if err != nil {
-		e.claim.leased = nil
+		e.leasing.leased = nil
 		if !errors.Is(translate(err), storage.ErrBusy) {
 			e.groups, e.passed = nil, true
 		}
@@ -275,38 +275,38 @@ func (e *exchange) place(ctx context.Context, c *pgx.Conn) error {
 
 // placeDue is the transaction of place.
 func (e *exchange) placeDue(ctx context.Context, c *pgx.Conn) error {
-	sc := e.s.scopes(e.now, micros(e.now))
-	e.placing = sc
+	dec := e.s.deciding(e.now, micros(e.now))
+	e.placing = dec
 	for _, name := range e.groups {
-		sc.need.End("", name)
+		dec.need.End("", name)
 	}
 	var due []rules.Job
 	b := &pgx.Batch{}
 	b.Queue(sqlBegin)
 	e.s.readNew(b)
-	sc.load(b)
+	dec.load(b)
 	unplaced(b, micros(e.now), e.groups, &due)
 	if err := e.send(ctx, c, b, false); err != nil {
 		return err
 	}
-	if err := sc.tx.Place(due); err != nil {
+	if err := dec.tx.Place(due); err != nil {
 		return err
 	}
 	e.again()
 	b = &pgx.Batch{}
-	sc.decided(b, sc.tx.Changes())
-	if !e.claim.chooses() {
-		e.claim.take(b, e)
+	dec.decided(b, dec.tx.Changes())
+	if !e.leasing.chooses() {
+		e.leasing.take(b, e)
 	}
 	b.Queue(sqlCommit)
 	err := e.send(ctx, c, b, true)
-	e.placed = err == nil && len(due) < promoteLimit && !e.claim.chooses()
+	e.placed = err == nil && len(due) < promoteLimit && !e.leasing.chooses()
 	return err
 }
 
-// again begins a second claim, in a transaction of its own.
+// again begins to lease a second time, in a transaction of its own.
 func (e *exchange) again() {
-	e.claim = e.s.claimFor(e.x)
+	e.leasing = e.s.leasingFor(e.x)
 	e.s.sent.end(e.number)
 	e.number, e.durable = e.s.sent.begin(), true
 }
@@ -315,18 +315,18 @@ func (e *exchange) again() {
 // nothing because others had added lanes. What was written before is durable, so an error
 // only means that nothing is leased.
 func (e *exchange) takeFromNew(ctx context.Context, c *pgx.Conn) error {
-	if e.claim.chooses() || !e.claim.outdated || len(e.claim.leased) > 0 || e.trips >= maxTrips {
+	if e.leasing.chooses() || !e.leasing.outdated || len(e.leasing.leased) > 0 || e.trips >= maxTrips {
 		return nil
 	}
 	e.again()
 	b := &pgx.Batch{}
-	e.claim.take(b, e)
+	e.leasing.take(b, e)
 	err := e.send(ctx, c, b, true)
 	if _, ok := errors.AsType[*unanswered](err); ok {
 		return err
 	}
 	if err != nil {
-		e.claim.outdated, e.claim.leased = true, nil
+		e.leasing.outdated, e.leasing.leased = true, nil
 	}
 	return nil
 }
@@ -420,7 +420,7 @@ func (e *exchange) answer() {
 			e.s.besides.forget(e.x.Finish[i].Token)
 		}
 	}
-	e.res.Leased = e.claim.leased
+	e.res.Leased = e.leasing.leased
 	if e.x.Wanted() > 0 {
 		e.res.NextDue = e.nextDue()
 	}
@@ -429,7 +429,7 @@ func (e *exchange) answer() {
 // nextDue returns the NextDue of the result. It is now only if the next exchange gets further,
 // whatever others do.
 func (e *exchange) nextDue() (at time.Time) {
-	c := &e.claim
+	c := &e.leasing
 	if e.over || c.outdated || c.missed && len(c.leased) > 0 || len(e.groups) > 0 && !e.placed {
 		return e.now
 	}

@@ -28,7 +28,7 @@ var (
 // WithoutRows are the statements that change jobs of which no row was read: the short way of plain
 // jobs, leases, those that are due, and those whose time is over.
 var WithoutRows = []string{
-	sqlInsert, sqlDelete, sqlKeep, sqlExtend, sqlStart, sqlStop, sqlPromote, sqlClaim, sqlLease, sqlTakeOver, sqlTakeLapsed, sqlPurge,
+	sqlInsert, sqlDelete, sqlKeep, sqlExtend, sqlStart, sqlStop, sqlPromote, sqlLeaseHeads, sqlLease, sqlTakeOver, sqlTakeLapsed, sqlPurge,
 }
 
 // Counted are the statements that sum up the numbers of lanes.
@@ -162,13 +162,13 @@ func (s *Store) Rows(ctx context.Context, fn func(load func(rules.Need) (*rules.
 		if err := part(ctx, c, b); err != nil {
 			return err
 		}
-		sc := s.scopes(time.Time{}, 0)
+		dec := s.deciding(time.Time{}, 0)
 		if err := fn(func(n rules.Need) (*rules.Tx, error) {
 			n.Leave = slices.Repeat([]int32{1}, len(n.Groups))
-			sc.need = n
+			dec.need = n
 			b := &pgx.Batch{}
-			sc.load(b)
-			return &sc.tx, part(ctx, c, b)
+			dec.load(b)
+			return &dec.tx, part(ctx, c, b)
 		}); err != nil {
 			return err
 		}
@@ -185,16 +185,16 @@ func (s *Store) Written(ctx context.Context, rows ...*rules.Row) (j rules.Job, e
 	err = s.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(sqlBegin)
-		sc := s.scopes(time.Time{}, 0)
+		dec := s.deciding(time.Time{}, 0)
 		for _, r := range rows {
-			sc.need.Jobs = []int64{r.Is.ID}
-			sc.decided(b, rules.Changes{Jobs: []*rules.Row{r}})
+			dec.need.Jobs = []int64{r.Is.ID}
+			dec.decided(b, rules.Changes{Jobs: []*rules.Row{r}})
 		}
-		sc.load(b)
+		dec.load(b)
 		if err := part(ctx, c, b); err != nil {
 			return err
 		}
-		j = sc.tx.Live(sc.need.Jobs[0])
+		j = dec.tx.Live(dec.need.Jobs[0])
 		return part(ctx, c, end())
 	})
 	return j, err

@@ -74,10 +74,10 @@ type finishing struct {
 	now time.Time
 	x   *storage.Exchange
 	// simple says that nothing depends on the rows of the jobs.
-	simple  bool
-	number  int64 // of the call
-	scopes  *scopes
-	unknown []int64 // keys of jobs of which it is not known what they have beside
+	simple   bool
+	number   int64 // of the call
+	deciding *deciding
+	unknown  []int64 // keys of jobs of which it is not known what they have beside
 
 	results []storage.ItemResult
 	then    map[int][]storage.Enqueued
@@ -85,25 +85,25 @@ type finishing struct {
 }
 
 func newFinishing(s *Store, now time.Time, x *storage.Exchange) *finishing {
-	f := &finishing{s: s, now: now, x: x, simple: !s.long, ended: map[storage.Lease]bool{}, scopes: s.scopes(now, micros(now))}
+	f := &finishing{s: s, now: now, x: x, simple: !s.long, ended: map[storage.Lease]bool{}, deciding: s.deciding(now, micros(now))}
 	for i := range x.Finish {
 		has, ok := s.besides.get(x.Finish[i].Token)
 		if !ok {
 			f.unknown = append(f.unknown, x.Finish[i].Key)
 		}
-		f.scopes.leaves(has)
-		f.scopes.need.Enter(x.Finish[i].Then)
+		f.deciding.leaves(has)
+		f.deciding.need.Enter(x.Finish[i].Then)
 		f.simple = f.simple && ok && rules.PlainFinish(&x.Finish[i], has.key, has.group, &x.Retention)
 	}
 	if f.simple {
 		return f
 	}
 	for i := range x.Finish {
-		f.scopes.need.Jobs = append(f.scopes.need.Jobs, x.Finish[i].Key)
+		f.deciding.need.Jobs = append(f.deciding.need.Jobs, x.Finish[i].Key)
 	}
 	// All are locked in order before each part of the exchange is about some of them.
 	for _, l := range slices.Concat(x.Extend, x.Start, x.Stop) {
-		f.scopes.need.Jobs = append(f.scopes.need.Jobs, l.Key)
+		f.deciding.need.Jobs = append(f.deciding.need.Jobs, l.Key)
 	}
 	return f
 }
@@ -120,7 +120,7 @@ func (f *finishing) learn(ctx context.Context, e *exchange, c *pgx.Conn) error {
 		var unique []byte
 		var group string
 		err := in.Scan(&key, &token, &unique, &group)
-		f.scopes.leaves(beside{string(unique), group})
+		f.deciding.leaves(beside{string(unique), group})
 		return err
 	}, sqlBeside, f.unknown)
 	return e.send(ctx, c, b, false)
@@ -132,8 +132,8 @@ func (f *finishing) write(b *pgx.Batch) (err error) {
 		f.endSimple(b)
 		return nil
 	}
-	if f.results, f.then, err = f.scopes.tx.Finish(f.x.Finish, f.s.keeps(&f.x.Retention), f.scopes.enter); err == nil {
-		f.scopes.decided(b, f.scopes.tx.Changes())
+	if f.results, f.then, err = f.deciding.tx.Finish(f.x.Finish, f.s.keeps(&f.x.Retention), f.deciding.enter); err == nil {
+		f.deciding.decided(b, f.deciding.tx.Changes())
 	}
 	return err
 }

@@ -106,10 +106,10 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 	}
 	defer s.leave()
 	name := rules.GroupName(queue, group)
-	sc := s.scopes(time.Time{}, 0)
-	sc.need.End("", name)
-	err = s.inTransaction(ctx, sc, func(b *pgx.Batch) {
-		sc.load(b)
+	dec := s.deciding(time.Time{}, 0)
+	dec.need.End("", name)
+	err = s.inTransaction(ctx, dec, func(b *pgx.Batch) {
+		dec.load(b)
 		id = storage.ID{}
 		each(b, func(in pgx.CollectableRow) error {
 			var key, created int64
@@ -122,12 +122,12 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 		if id.IsZero() {
 			return nil, nil
 		}
-		if err := sc.tx.SkipHead(name, id.Key()); err != nil {
+		if err := dec.tx.SkipHead(name, id.Key()); err != nil {
 			return nil, err
 		}
 		b := &pgx.Batch{}
 		b.Queue(sqlSkip, id.Key())
-		sc.decided(b, sc.tx.Changes())
+		dec.decided(b, dec.tx.Changes())
 		return b, nil
 	})
 	if err == nil && id.IsZero() {

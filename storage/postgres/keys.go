@@ -24,21 +24,21 @@ const (
 // enqueueBeside is Enqueue for jobs of which some have unique keys or groups. It is a
 // transaction of its own: it waits for whoever has one of these, and nobody else does.
 func (s *Store) enqueueBeside(ctx context.Context, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
-	sc := s.scopes(now, 0)
-	sc.need.Enter(jobs)
+	dec := s.deciding(now, 0)
+	dec.need.Enter(jobs)
 	var refused error
-	err = s.inTransaction(ctx, sc, sc.load, func() (*pgx.Batch, error) {
+	err = s.inTransaction(ctx, dec, dec.load, func() (*pgx.Batch, error) {
 		out, refused = make([]storage.Enqueued, len(jobs)), nil
 		for i := range jobs {
 			var err error
-			if out[i], err = sc.enter(i, &jobs[i]); errors.Is(err, storage.ErrDuplicate) {
+			if out[i], err = dec.enter(i, &jobs[i]); errors.Is(err, storage.ErrDuplicate) {
 				refused = err
 				return nil, nil
 			} else if err != nil {
 				return nil, err
 			}
 		}
-		return sc.changes(), nil
+		return dec.changes(), nil
 	})
 	if err == nil {
 		err = refused
@@ -55,14 +55,14 @@ func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.I
 		return holder, err
 	}
 	defer s.leave()
-	sc := s.scopes(time.Time{}, 0)
-	sc.need.Keys = []rules.NeedKey{{Name: key}}
+	dec := s.deciding(time.Time{}, 0)
+	dec.need.Keys = []rules.NeedKey{{Name: key}}
 	found := false
-	err = s.inTransaction(ctx, sc, sc.load, func() (_ *pgx.Batch, err error) {
-		if found, holder, err = sc.tx.EndTime(key); err != nil || !found {
+	err = s.inTransaction(ctx, dec, dec.load, func() (_ *pgx.Batch, err error) {
+		if found, holder, err = dec.tx.EndTime(key); err != nil || !found {
 			return nil, err
 		}
-		return sc.changes(), nil
+		return dec.changes(), nil
 	})
 	if err == nil && !found {
 		err = storage.ErrNotFound
@@ -97,19 +97,19 @@ func (s *Store) forgetWindows(ctx context.Context, now time.Time) (next int64, e
 	if err != nil || next == 0 || next > micros(now) {
 		return next, err
 	}
-	sc := s.scopes(now, 0)
-	err = s.inTransaction(ctx, sc, func(b *pgx.Batch) {
-		sc.tx.Reset(rules.Need{})
+	dec := s.deciding(now, 0)
+	err = s.inTransaction(ctx, dec, func(b *pgx.Batch) {
+		dec.tx.Reset(rules.Need{})
 		locked = map[string]bool{}
 		each(b, name(func(name []byte) { locked[string(name)] = true }), sqlLockWindows, over, micros(now))
-		each(b, sc.scanKey, sqlKeys, over, nil, nil)
+		each(b, dec.scanKey, sqlKeys, over, nil, nil)
 	}, func() (*pgx.Batch, error) {
 		for name := range locked {
-			if _, _, err := sc.tx.EndTime(name); err != nil {
+			if _, _, err := dec.tx.EndTime(name); err != nil {
 				return nil, err
 			}
 		}
-		c := sc.tx.Changes()
+		c := dec.tx.Changes()
 		b := &pgx.Batch{}
 		writeKeys(b, slices.DeleteFunc(c.Keys, func(k *rules.Key) bool { return !locked[k.Name] }))
 		first(b)

@@ -51,18 +51,18 @@ type line struct {
 	calls int
 }
 
-// inLine is runTold for a transaction that locks scopes. It comes after the calls before it that
+// inLine is runTold for a transaction that locks keys and groups. It comes after the calls before it that
 // name one of them. Workers are told of what was decided.
-func (s *Store) inLine(ctx context.Context, sc *scopes, fn func(ctx context.Context, c *pgx.Conn) error) error {
-	err := s.inTurn(ctx, sc, fn)
+func (s *Store) inLine(ctx context.Context, dec *deciding, fn func(ctx context.Context, c *pgx.Conn) error) error {
+	err := s.inTurn(ctx, dec, fn)
 	if err == nil {
-		s.wake.committed(sc.news)
+		s.wake.committed(dec.news)
 	}
 	return err
 }
 
-func (s *Store) inTurn(ctx context.Context, sc *scopes, fn func(ctx context.Context, c *pgx.Conn) error) error {
-	names := sc.names()
+func (s *Store) inTurn(ctx context.Context, dec *deciding, fn func(ctx context.Context, c *pgx.Conn) error) error {
+	names := dec.names()
 	if len(names) == 0 {
 		return s.runTold(ctx, fn)
 	}

@@ -232,7 +232,7 @@ func (s *Store) resume(ctx context.Context, e *exchange, lost *unanswered) (done
 		s.sent.mu.Unlock()
 		return false, err
 	case err != nil && e.durable: // only what was to be leased from new lanes took no place
-		e.claim.leased, err = nil, nil
+		e.leasing.leased, err = nil, nil
 	}
 	s.sent.end(lost.number)
 	return err == nil, err
@@ -273,10 +273,10 @@ func (e *exchange) recall(ctx context.Context, c *pgx.Conn, found parts) error {
 	if e.finish.simple && !e.durable {
 		e.recallItems(found)
 	}
-	e.claim.leased, e.claim.missed = nil, true // so that the next exchange comes soon
+	e.leasing.leased, e.leasing.missed = nil, true // so that the next exchange comes soon
 	b := &pgx.Batch{}
 	e.s.readNew(b)
-	b.Queue(sqlLeasedBy, e.s.self.number(), ofRow(e.number)).Query(e.claim.rows(func() {}))
+	b.Queue(sqlLeasedBy, e.s.self.number(), ofRow(e.number)).Query(e.leasing.rows(func() {}))
 	return part(ctx, c, b)
 }
 

@@ -35,7 +35,7 @@ func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 	if err != nil || len(c.IDs) == 0 {
 		return storage.Step{Through: c.Through}, err
 	}
-	r := redriving{s: s, now: now, named: len(sel.IDs) > 0, queue: queue, choice: c, scopes: s.scopes(now, 0), had: hadArgs{}}
+	r := redriving{s: s, now: now, named: len(sel.IDs) > 0, queue: queue, choice: c, deciding: s.deciding(now, 0), had: hadArgs{}}
 	if sel.Edit != nil {
 		r.edit = &rules.Edit{Edit: sel.Edit, Had: r.had.of}
 	}
@@ -46,15 +46,15 @@ func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 	var goals []storage.NewJob
 	for _, d := range r.dead {
 		goals = append(goals, storage.NewJob{Queue: cmp.Or(queue, d.name.Queue), Kind: d.name.Kind})
-		r.scopes.need.End(d.unique, d.goal(queue))
+		r.deciding.need.End(d.unique, d.goal(queue))
 		if d.was.Role == rules.Blocks {
-			r.scopes.need.End("", d.group)
+			r.deciding.need.End("", d.group)
 		}
 	}
 	if err := s.know(ctx, goals); err != nil {
 		return storage.Step{}, err
 	}
-	if err := s.inTransaction(ctx, r.scopes, r.lock, r.decide); err != nil {
+	if err := s.inTransaction(ctx, r.deciding, r.lock, r.decide); err != nil {
 		return storage.Step{}, err
 	}
 	return r.step, nil
@@ -62,17 +62,17 @@ func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 
 // redriving is a step of Redrive under way.
 type redriving struct {
-	s      *Store
-	now    time.Time
-	named  bool
-	queue  string
-	edit   *rules.Edit // nil: none
-	choice selector.Choice
-	scopes *scopes
-	looked map[storage.ID]departed // those whose keys and groups are locked
-	dead   map[storage.ID]departed
-	had    hadArgs
-	step   storage.Step
+	s        *Store
+	now      time.Time
+	named    bool
+	queue    string
+	edit     *rules.Edit // nil: none
+	choice   selector.Choice
+	deciding *deciding
+	looked   map[storage.ID]departed // those whose keys and groups are locked
+	dead     map[storage.ID]departed
+	had      hadArgs
+	step     storage.Step
 }
 
 // departed is a dead job.
@@ -122,7 +122,7 @@ func (r *redriving) look(ctx context.Context, c *pgx.Conn) error {
 }
 
 func (r *redriving) lock(b *pgx.Batch) {
-	r.scopes.load(b)
+	r.deciding.load(b)
 	keys := keysOf(r.choice.IDs)
 	b.Queue(sqlLockDead, keys)
 	r.read(b)
@@ -148,7 +148,7 @@ func (r *redriving) decide() (*pgx.Batch, error) {
 			ID: id.Key(), Lane: int64(r.s.lanes.number(storage.Lane{Queue: cmp.Or(r.queue, d.name.Queue), Kind: d.name.Kind})),
 			Created: d.created, Salt: uint32(d.salt), Group: d.goal(r.queue), State: storage.Ready, Due: micros(r.now), Priority: d.priority, Bytes: d.bytes,
 		}
-		goes, err := r.scopes.tx.Redrive(d.was, d.group, is, d.unique, r.edit)
+		goes, err := r.deciding.tx.Redrive(d.was, d.group, is, d.unique, r.edit)
 		if err != nil {
 			return nil, err
 		}
@@ -158,11 +158,11 @@ func (r *redriving) decide() (*pgx.Batch, error) {
 			r.step.Duplicates = append(r.step.Duplicates, id)
 		}
 	}
-	if err := r.scopes.tx.SettleAll(); err != nil || r.step.N == 0 {
+	if err := r.deciding.tx.SettleAll(); err != nil || r.step.N == 0 {
 		return nil, err
 	}
 	b := &pgx.Batch{}
-	r.scopes.decided(b, r.scopes.tx.Changes())
+	r.deciding.decided(b, r.deciding.tx.Changes())
 	return b, nil
 }
 

@@ -38,7 +38,7 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		return "", err
 	}
 	defer s.leave()
-	var sc *scopes
+	var dec *deciding
 	err = s.runTold(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		r := &regrouping{s: s, queue: queue, from: queue + " " + after}
 		b := &pgx.Batch{}
@@ -52,24 +52,24 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		if next = ""; r.mark == 0 && after == "" {
 			return part(ctx, c, end())
 		}
-		sc = s.scopes(time.Time{}, 0)
-		sc.need.Anew = true
+		dec = s.deciding(time.Time{}, 0)
+		dec.need.Anew = true
 		for _, name := range r.names {
-			sc.need.End("", name)
+			dec.need.End("", name)
 		}
 		if len(r.names) > 0 {
 			b = &pgx.Batch{}
-			sc.load(b)
+			dec.load(b)
 			if err := part(ctx, c, b); err != nil {
 				return err
 			}
 		}
 		b = &pgx.Batch{}
 		var err error
-		if next, err = r.settle(sc); err != nil {
+		if next, err = r.settle(dec); err != nil {
 			return err
 		}
-		sc.decided(b, sc.tx.Changes())
+		dec.decided(b, dec.tx.Changes())
 		if mark := rules.Regrouped(r.mark, after, next); mark != r.mark {
 			b.Queue(sqlRegroupAs, queue, mark)
 		}
@@ -77,8 +77,8 @@ func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, 
 		b.Queue(sqlCommit)
 		return s.commit(ctx, c, b)
 	})
-	if err == nil && sc != nil {
-		s.wake.committed(sc.news)
+	if err == nil && dec != nil {
+		s.wake.committed(dec.news)
 	}
 	return next, err
 }
@@ -130,12 +130,12 @@ func (r *regrouping) look(b *pgx.Batch) {
 }
 
 // settle settles the groups, and returns the name of the last one if there may be others.
-func (r *regrouping) settle(sc *scopes) (next string, err error) {
+func (r *regrouping) settle(dec *deciding) (next string, err error) {
 	for i, name := range r.names {
-		if err := sc.tx.Settle(name); err != nil {
+		if err := dec.tx.Settle(name); err != nil {
 			return "", err
 		}
-		if sc.tx.Moved() >= rules.RegroupMost && i < len(r.names)-1 {
+		if dec.tx.Moved() >= rules.RegroupMost && i < len(r.names)-1 {
 			_, next = rules.SplitGroup(name)
 			return next, nil
 		}

@@ -32,14 +32,14 @@ func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection
 	if err != nil || len(c.IDs) == 0 {
 		return storage.Step{Through: c.Through}, err
 	}
-	sc, keys, named := s.scopes(now, 0), keysOf(c.IDs), len(sel.IDs) > 0
-	sc.need.Jobs = slices.Clone(keys)
+	dec, keys, named := s.deciding(now, 0), keysOf(c.IDs), len(sel.IDs) > 0
+	dec.need.Jobs = slices.Clone(keys)
 	err = s.read(ctx, func(b *pgx.Batch) {
-		sc.need.Groups, sc.need.Leave = nil, nil
+		dec.need.Groups, dec.need.Leave = nil, nil
 		each(b, func(row pgx.CollectableRow) error {
 			var group string
 			err := row.Scan(&group)
-			sc.need.End("", group)
+			dec.need.End("", group)
 			return err
 		}, sqlGroupsOf, keys)
 	})
@@ -54,7 +54,7 @@ func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection
 	var step storage.Step
 	lock := func(b *pgx.Batch) {
 		failed = map[int64]bool{}
-		sc.load(b)
+		dec.load(b)
 		each(b, func(row pgx.CollectableRow) error {
 			var key int64
 			err := row.Scan(&key)
@@ -62,13 +62,13 @@ func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection
 			return err
 		}, sqlFailed, keys)
 	}
-	err = s.inTransaction(ctx, sc, lock, func() (*pgx.Batch, error) {
+	err = s.inTransaction(ctx, dec, lock, func() (*pgx.Batch, error) {
 		step = storage.Step{Taken: len(c.IDs), Next: c.Next(len(c.IDs)), Through: c.Through}
 		for _, id := range c.IDs {
-			if g := sc.tx.Live(id.Key()).Group; g != "" && !slices.Contains(sc.need.Groups, g) {
+			if g := dec.tx.Live(id.Key()).Group; g != "" && !slices.Contains(dec.need.Groups, g) {
 				continue // it has just come there, ready or blocked
 			}
-			live, goes, err := sc.tx.RunNow(id, of, failed[id.Key()])
+			live, goes, err := dec.tx.RunNow(id, of, failed[id.Key()])
 			switch {
 			case err != nil:
 				return nil, err
@@ -78,10 +78,10 @@ func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection
 				step.NotFound = append(step.NotFound, id)
 			}
 		}
-		if err := sc.tx.SettleAll(); err != nil {
+		if err := dec.tx.SettleAll(); err != nil {
 			return nil, err
 		}
-		return sc.changes(), nil
+		return dec.changes(), nil
 	})
 	if err != nil {
 		return storage.Step{}, err

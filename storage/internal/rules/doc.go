@@ -42,16 +42,16 @@
 // # Where a thing is
 //
 //	what                              rules                 storage/postgres                  storage/sqlite
-//	what a call needs                 need.go               scopes.go (load)                  regroup.go (know)
-//	what was read, and is known       tx.go                 scopes.go (scanKey, scanGroup)    conflict.go (readKey), regroup.go (readGroups)
+//	what a call needs                 need.go               deciding.go (load)                  regroup.go (know)
+//	what was read, and is known       tx.go                 deciding.go (scanKey, scanGroup)    conflict.go (readKey), regroup.go (readGroups)
 //	a job enters                      decide.go             enqueue.go, keys.go               enqueue.go
-//	who has a unique key              key.go                scopes.go (sqlKeys, writeKeys)    conflict.go
-//	who has a place in a group        group.go              scopes.go (sqlGroup), groups.go   group.go, regroup.go
+//	who has a unique key              key.go                deciding.go (sqlKeys, writeKeys)    conflict.go
+//	who has a place in a group        group.go              deciding.go (sqlGroup), groups.go   group.go, regroup.go
 //	an attempt ends, or is put back   finish.go             finish.go                         finish.go, delta.go, group.go, exchange.go
 //	a job is cancelled                finish.go             cancel.go                         job.go
 //	a job is changed or run now       edit.go, runnow.go    change.go, runnow.go              edit.go, dead.go
 //	a dead letter is redriven         redrive.go            redrive.go                        dead.go
-//	rows and numbers to be written    changes.go            scopes.go (decided)               regroup.go (writeChanges), delta.go (apply)
+//	rows and numbers to be written    changes.go            deciding.go (decided)               regroup.go (writeChanges), delta.go (apply)
 //
 // A unique key or a group that nobody has is locked on PostgreSQL by a row of its own, so that its first
 // holder is an update too.
@@ -73,7 +73,7 @@
 //     and faults in planted_test.go, each of which that test finds:
 //     go test -tags planted ./storage/internal/rules.
 //  5. A store gets the column: in the table, in the statement that reads the row, and in the one that
-//     writes it. In scopes.go of storage/postgres these are made of numbersOf, which numbers.into
+//     writes it. In deciding.go of storage/postgres these are made of numbersOf, which numbers.into
 //     understands, and of placeColumns, and TestStore_Standing there names a field that is forgotten.
 //     The store gets no branch but one between a zero and NULL: if it seems to need another, the rule has
 //     told it too little.

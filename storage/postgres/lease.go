@@ -48,7 +48,7 @@ const placed = ` AND NOT EXISTS (SELECT FROM errand_job WHERE state = 1 AND role
 const upToDate = `(SELECT coalesce(max(lane), 0) FROM errand_lane) = $5::integer`
 
 var (
-	sqlClaim = `WITH h AS MATERIALIZED (
+	sqlLeaseHeads = `WITH h AS MATERIALIZED (
   SELECT j.* ` + heads + ` FOR UPDATE SKIP LOCKED) j WHERE ` + upToDate + registered + placed + ` ORDER BY priority DESC, due_at, id LIMIT $4),
 c AS (SELECT id, token FROM (
   SELECT id, token, sum(weight) OVER (ORDER BY priority DESC, due_at, id ROWS UNBOUNDED PRECEDING) - weight AS before FROM h) w WHERE before < $6::bigint)` + leaseChosen + passedOver
@@ -58,8 +58,8 @@ c AS (SELECT id, token FROM (
 	sqlLease = strings.ReplaceAll(`WITH c AS MATERIALIZED (SELECT id, token FROM errand_job WHERE id = ANY($1::bigint[]) AND state = 2`+registered+` ORDER BY id FOR UPDATE SKIP LOCKED)`+leaseChosen, "$7", "$4")
 )
 
-// claim is the leasing part of an exchange.
-type claim struct {
+// leasing is the part of an exchange that leases.
+type leasing struct {
 	s        *Store
 	x        *storage.Exchange
 	lanes    []int32 // that are wanted
@@ -79,16 +79,16 @@ type head struct {
 	weight   int64
 }
 
-// claimFor returns the claim for the lanes that are known.
-func (s *Store) claimFor(x *storage.Exchange) claim {
-	c := claim{s: s, x: x}
+// leasingFor returns the leasing from the lanes that are known.
+func (s *Store) leasingFor(x *storage.Exchange) leasing {
+	c := leasing{s: s, x: x}
 	c.lanes, c.last = s.lanes.wanted(x.Wants)
 	return c
 }
 
 // chooses reports whether Go has to choose among the heads of lanes: a statement can do
 // that for one Want without Each.
-func (c *claim) chooses() bool {
+func (c *leasing) chooses() bool {
 	n := 0
 	for i := range c.x.Wants {
 		if w := &c.x.Wants[i]; w.N > 0 {
@@ -102,17 +102,17 @@ func (c *claim) chooses() bool {
 }
 
 // take queues the statement that chooses and leases.
-func (c *claim) take(b *pgx.Batch, e *exchange) {
+func (c *leasing) take(b *pgx.Batch, e *exchange) {
 	n := e.x.Wanted()
 	if n == 0 {
 		return
 	}
-	c.leasing(b, sqlClaim, c.lanes, e.self.id, micros(e.now.Add(e.x.LeaseDuration)), n, c.last, storage.LeaseBytes, ofRow(e.number), micros(e.now))
+	c.queue(b, sqlLeaseHeads, c.lanes, e.self.id, micros(e.now.Add(e.x.LeaseDuration)), n, c.last, storage.LeaseBytes, ofRow(e.number), micros(e.now))
 	c.check(b)
 }
 
 // look queues the reading of the heads.
-func (c *claim) look(b *pgx.Batch) {
+func (c *leasing) look(b *pgx.Batch) {
 	each(b, func(row pgx.CollectableRow) error {
 		var h head
 		err := row.Scan(&h.lane, &h.key, &h.priority, &h.due, &h.weight)
@@ -123,7 +123,7 @@ func (c *claim) look(b *pgx.Batch) {
 }
 
 // check finds out whether the statement before it has found the lanes it knows.
-func (c *claim) check(b *pgx.Batch) {
+func (c *leasing) check(b *pgx.Batch) {
 	newLanes(b, c.last, func(number int32, lane storage.Lane) {
 		c.s.lanes.add(number, lane)
 		c.outdated = true
@@ -131,18 +131,18 @@ func (c *claim) check(b *pgx.Batch) {
 }
 
 // lease queues the lease of the jobs that Go chooses.
-func (c *claim) lease(b *pgx.Batch, e *exchange) {
+func (c *leasing) lease(b *pgx.Batch, e *exchange) {
 	keys := c.choose()
 	if len(keys) == 0 {
 		return
 	}
-	c.leasing(b, sqlLease, keys, e.self.id, micros(e.now.Add(e.x.LeaseDuration)), ofRow(e.number))
+	c.queue(b, sqlLease, keys, e.self.id, micros(e.now.Add(e.x.LeaseDuration)), ofRow(e.number))
 	b.QueuedQueries[b.Len()-1].Query(c.rows(func() { c.missed = len(c.leased) < len(keys) }))
 }
 
 // choose returns the keys of the jobs to lease, by priority, due time and key: each counts
 // for the first Want that matches it and has room.
-func (c *claim) choose() (keys []int64) {
+func (c *leasing) choose() (keys []int64) {
 	slices.SortFunc(c.heads, func(a, b head) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.due, b.due), cmp.Compare(a.key, b.key))
 	})
@@ -171,13 +171,13 @@ func (c *claim) choose() (keys []int64) {
 	return keys
 }
 
-// leasing queues a statement that leases.
-func (c *claim) leasing(b *pgx.Batch, text string, args ...any) {
+// queue queues a statement that leases.
+func (c *leasing) queue(b *pgx.Batch, text string, args ...any) {
 	b.Queue(text, args...).Query(c.rows(func() {}))
 }
 
 // rows reads leased jobs, and then calls end.
-func (c *claim) rows(end func()) func(rows pgx.Rows) error {
+func (c *leasing) rows(end func()) func(rows pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		defer rows.Close()
 		added := 0

@@ -102,8 +102,8 @@ SELECT * FROM unnest($1::integer[], $2::smallint[], $3::bigint[], $4::bigint[], 
   WHERE j.id = f.id AND j.state = f.was RETURNING 1) ` + allOf
 )
 
-// scopes are the unique keys and the groups that a transaction locks, and what it knows of them.
-type scopes struct {
+// deciding is what a transaction locks, and what it knows of that.
+type deciding struct {
 	s    *Store
 	need rules.Need
 	tx   rules.Tx
@@ -152,38 +152,38 @@ func (n numbers) work(j *rules.Job) {
 	j.Counters, j.Bytes = storage.Counters{Attempt: int(n[0]), Retry: int(n[1]), Crashes: int(n[2]), Snoozes: int(n[3])}, n[4]
 }
 
-// scopes returns the scopes of a call as of now. turns is that of [rules.Tx.Begin].
-func (s *Store) scopes(now time.Time, turns int64) *scopes {
-	sc := &scopes{s: s}
-	sc.tx.Begin(now, turns)
-	return sc
+// deciding returns what a call decides by, as of now. turns is that of [rules.Tx.Begin].
+func (s *Store) deciding(now time.Time, turns int64) *deciding {
+	dec := &deciding{s: s}
+	dec.tx.Begin(now, turns)
+	return dec
 }
 
-// leaves has the scopes of a job be locked that may end.
-func (sc *scopes) leaves(b beside) { sc.need.End(b.key, b.group) }
+// leaves has the unique key and the group of a job be locked that may end.
+func (dec *deciding) leaves(b beside) { dec.need.End(b.key, b.group) }
 
 // names returns the keys and groups to lock, in order.
-func (sc *scopes) names() (all []string) {
-	if sc.need.None() {
+func (dec *deciding) names() (all []string) {
+	if dec.need.None() {
 		return nil
 	}
-	sc.need.Sort()
-	for _, name := range sc.need.Groups {
+	dec.need.Sort()
+	for _, name := range dec.need.Groups {
 		all = append(all, "group "+name)
 	}
-	for _, k := range sc.need.Keys {
+	for _, k := range dec.need.Keys {
 		all = append(all, "key "+k.Name)
 	}
 	return all
 }
 
-// load queues the locking of all scopes, keys before groups before jobs, each in order, and
+// load queues the locking of all that is needed, keys before groups before jobs, each in order, and
 // then the reading. What was read and decided before is forgotten.
-func (sc *scopes) load(b *pgx.Batch) {
-	sc.need.Sort()
-	need := &sc.need
-	sc.tx.Reset(*need)
-	sc.news = news{}
+func (dec *deciding) load(b *pgx.Batch) {
+	dec.need.Sort()
+	need := &dec.need
+	dec.tx.Reset(*need)
+	dec.news = news{}
 	keys, conflicts, merges := [][]byte{}, [][]byte{}, [][]byte{}
 	for _, k := range need.Keys {
 		name := []byte(k.Name)
@@ -201,111 +201,111 @@ func (sc *scopes) load(b *pgx.Batch) {
 	}
 	if groups {
 		b.Queue(sqlLockGroups, need.Groups, need.Leave, conflicts)
-		sc.s.obey(b, &sc.set)
+		dec.s.obey(b, &dec.set)
 	}
 	if !need.None() {
 		b.Queue(sqlLockRows, need.Groups, need.Leave, conflicts, need.Anew, need.Jobs)
 	}
 	if len(need.Jobs) > 0 {
-		each(b, sc.scanMayEnd, sqlMayEnd, need.Jobs)
-		sc.tx.ReadLives()
+		each(b, dec.scanMayEnd, sqlMayEnd, need.Jobs)
+		dec.tx.ReadLives()
 	}
 	if len(keys) > 0 {
-		each(b, sc.scanKey, sqlKeys, keys, conflicts, merges)
+		each(b, dec.scanKey, sqlKeys, keys, conflicts, merges)
 	}
 	if groups {
-		each(b, sc.scanGroup, sqlGroup, need.Groups, need.Leave, conflicts, need.Anew)
-		sc.set.check(b)
+		each(b, dec.scanGroup, sqlGroup, need.Groups, need.Leave, conflicts, need.Anew)
+		dec.set.check(b)
 	}
 	if need.Fresh > 0 {
 		each(b, func(row pgx.CollectableRow) error {
 			var id int64
 			err := row.Scan(&id)
-			sc.tx.ReadFresh(id)
+			dec.tx.ReadFresh(id)
 			return err
 		}, sqlReserve, need.Fresh)
 	}
 }
 
 // scanKey reads a row of sqlKeys.
-func (sc *scopes) scanKey(in pgx.CollectableRow) error {
-	k, j := &sc.key, &sc.job
+func (dec *deciding) scanKey(in pgx.CollectableRow) error {
+	k, j := &dec.key, &dec.job
 	*j = rules.Job{}
 	err := in.Scan(&k.name, &k.slot, &k.is.Job, &k.is.Salt, &k.is.Created, &k.is.Until, &k.live, &k.kept,
-		&sc.numbers, &j.Group, &j.Args)
+		&dec.numbers, &j.Group, &j.Args)
 	if err != nil {
 		return err
 	}
 	name, behind := string(k.name), k.slot == 1
-	if sc.tx.ReadKey(name, behind, k.is, k.live, k.kept); !behind { // nobody waits for it, unless the next row says who
-		sc.tx.ReadKey(name, true, rules.Keeper{}, false, false)
+	if dec.tx.ReadKey(name, behind, k.is, k.live, k.kept); !behind { // nobody waits for it, unless the next row says who
+		dec.tx.ReadKey(name, true, rules.Keeper{}, false, false)
 	}
-	if n := sc.numbers; len(n) > 0 {
+	if n := dec.numbers; len(n) > 0 {
 		j.ID, j.Salt, j.Created = k.is.Job, k.is.Salt, k.is.Created
 		n.into(j)
 		n.work(j)
 		j.Priority = int(n[len(n)-1])
-		sc.tx.ReadJob(*j)
+		dec.tx.ReadJob(*j)
 	}
 	return nil
 }
 
 // scanMayEnd reads a row of sqlMayEnd.
-func (sc *scopes) scanMayEnd(in pgx.CollectableRow) error {
-	j := &sc.job
+func (dec *deciding) scanMayEnd(in pgx.CollectableRow) error {
+	j := &dec.job
 	*j = rules.Job{}
-	err := in.Scan(&j.ID, &j.Token, &j.Salt, &j.Created, &sc.key.name, &j.Group, &j.Cancelling, &j.History, &j.Doubt, &sc.numbers)
+	err := in.Scan(&j.ID, &j.Token, &j.Salt, &j.Created, &dec.key.name, &j.Group, &j.Cancelling, &j.History, &j.Doubt, &dec.numbers)
 	if err == nil {
-		j.Unique = string(sc.key.name)
-		sc.numbers.into(j)
-		sc.numbers.work(j)
-		sc.tx.ReadLive(*j)
+		j.Unique = string(dec.key.name)
+		dec.numbers.into(j)
+		dec.numbers.work(j)
+		dec.tx.ReadLive(*j)
 	}
 	return err
 }
 
-func (sc *scopes) scanGroup(in pgx.CollectableRow) error {
+func (dec *deciding) scanGroup(in pgx.CollectableRow) error {
 	var g rules.Group
 	var members bool
 	var most int64
-	if err := in.Scan(&g.Name, &g.Taken, &g.Dead, &members, &most, &sc.numbers); err != nil {
+	if err := in.Scan(&g.Name, &g.Taken, &g.Dead, &members, &most, &dec.numbers); err != nil {
 		return err
 	}
-	g.Rule = rules.GroupRuleOf(sc.set.of, g.Name)
+	g.Rule = rules.GroupRuleOf(dec.set.of, g.Name)
 	j, waiting := rules.Job{Group: g.Name}, 0
-	for n := range slices.Chunk(sc.numbers, 1+ofNumbers) {
+	for n := range slices.Chunk(dec.numbers, 1+ofNumbers) {
 		if n[1:].into(&j); j.Role == rules.Waits {
 			waiting++
 		}
 	}
-	sc.tx.ReadGroup(g, members, waiting, most)
-	for n := range slices.Chunk(sc.numbers, 1+ofNumbers) {
+	dec.tx.ReadGroup(g, members, waiting, most)
+	for n := range slices.Chunk(dec.numbers, 1+ofNumbers) {
 		j.ID = n[0]
 		n[1:].into(&j)
-		sc.tx.ReadMember(j)
+		dec.tx.ReadMember(j)
 	}
 	return nil
 }
 
 // enter decides about a new job at an index of its call.
-func (sc *scopes) enter(i int, j *storage.NewJob) (storage.Enqueued, error) {
-	return sc.tx.Enter(i, j, int64(sc.s.lanes.number(storage.Lane{Queue: j.Queue, Kind: j.Kind})), uint32(newSalt()))
+func (dec *deciding) enter(i int, j *storage.NewJob) (storage.Enqueued, error) {
+	return dec.tx.Enter(i, j, int64(dec.s.lanes.number(storage.Lane{Queue: j.Queue, Kind: j.Kind})), uint32(newSalt()))
 }
 
 // changes returns a batch that writes what was decided, nil if that is nothing.
-func (sc *scopes) changes() *pgx.Batch {
-	c := sc.tx.Changes()
+func (dec *deciding) changes() *pgx.Batch {
+	c := dec.tx.Changes()
 	if c.None() {
 		return nil
 	}
 	b := &pgx.Batch{}
-	sc.decided(b, c)
+	dec.decided(b, c)
 	return b
 }
 
 // decided queues what was decided.
-func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
-	sc.news = sc.s.newsOf(c.Jobs)
+func (dec *deciding) decided(b *pgx.Batch, c rules.Changes) {
+	dec.news = dec.s.newsOf(c.Jobs)
 	writeKeys(b, c.Keys)
 	var asked, gone, kept, died, back, rewritten, moved, fresh, failed, redriven, transferred, otherDead, edited, still []*rules.Row
 	for _, r := range c.Jobs {
@@ -351,7 +351,7 @@ func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 	transfer(b, transferred)
 	rewrite(b, rewritten)
 	move(b, moved)
-	sc.s.fail(b, c.At, failed)
+	dec.s.fail(b, c.At, failed)
 	if len(c.Pass) > 0 {
 		b.Queue(sqlPassDead, c.Pass)
 	}
@@ -359,15 +359,15 @@ func (sc *scopes) decided(b *pgx.Batch, c rules.Changes) {
 		b.Queue(sqlDropGroups, c.Empty)
 	}
 	insertRows(b, fresh)
-	if lanes := append(lanesOf(died, redriven, otherDead), sc.deleted.lanes...); len(lanes) > 0 { // nothing is waited for after these
+	if lanes := append(lanesOf(died, redriven, otherDead), dec.deleted.lanes...); len(lanes) > 0 { // nothing is waited for after these
 		b.Queue(sqlLockDeaths, lanes)
 	}
-	sc.deleted.drop(b)
+	dec.deleted.drop(b)
 	putBackDead(b, redriven)
 	transferDead(b, otherDead)
 	bury(b, c.At, died)
-	sc.s.amend(b, c.At, edited)
-	sc.s.count(b, &c)
+	dec.s.amend(b, c.At, edited)
+	dec.s.count(b, &c)
 }
 
 // writeKeys queues the keys whose rows are others than were read. One that nobody has goes,
@@ -494,9 +494,9 @@ func roleOf(r rules.Role, has bool) *int16 {
 
 // inTransaction runs fn twice in a transaction: first what it queues is only to lock and to
 // read; what it queues then ends it. If fn returns nil as the second batch, nothing is written.
-// sc are the scopes that it locks, as far as they are known before.
-func (s *Store) inTransaction(ctx context.Context, sc *scopes, lock func(b *pgx.Batch), decide func() (*pgx.Batch, error)) error {
-	return s.inLine(ctx, sc, func(ctx context.Context, c *pgx.Conn) error {
+// dec says what it locks, as far as that is known before.
+func (s *Store) inTransaction(ctx context.Context, dec *deciding, lock func(b *pgx.Batch), decide func() (*pgx.Batch, error)) error {
+	return s.inLine(ctx, dec, func(ctx context.Context, c *pgx.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(sqlBegin)
 		s.readNew(b)
