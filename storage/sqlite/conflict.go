@@ -129,7 +129,7 @@ func (t *tx) claimKey(now time.Time, r *jobRow, j *storage.NewJob) (c rules.Clai
 	if j.Conflict == nil || j.Conflict.Merge == nil { // mostly nobody has it
 		n, err := t.execCount(sqlClaimKey, j.Unique, r.ID, r.Salt, r.CreatedAt, rules.Until(j, r.CreatedAt, r.DueAt))
 		if n > 0 || err != nil {
-			return rules.Claim{Verdict: rules.Succeed}, err
+			return rules.Claim{Admission: rules.Succeed}, err
 		}
 	}
 	if err := t.knowKey(j.Unique, j.Conflict, now); err != nil {
@@ -141,13 +141,13 @@ func (t *tx) claimKey(now time.Time, r *jobRow, j *storage.NewJob) (c rules.Clai
 	}
 	switch {
 	case err != nil:
-	case c.Verdict == rules.Change:
+	case c.Admission == rules.Change:
 		err = t.replace(now, &t.deciding.tx.waiter, &c, j)
 	case c.Due != 0:
 		r.State, r.DueAt, r.Delay = scheduled, c.Due, c.Due-r.CreatedAt
 		r.option, err = t.newOption(now, r, j)
 	}
-	if c.Verdict == rules.Follow {
+	if c.Admission == rules.Follow {
 		r.block()
 	}
 	if j.Conflict.Replaces() {

@@ -201,7 +201,7 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 	if err != nil {
 		return err
 	}
-	if claim.Verdict < rules.Follow {
+	if claim.Admission < rules.Follow {
 		step.Duplicates = append(step.Duplicates, id)
 		return nil
 	}

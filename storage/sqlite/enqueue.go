@@ -115,7 +115,7 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 		if err != nil {
 			return nil, err
 		}
-		if claim.Verdict < rules.Follow {
+		if claim.Admission < rules.Follow {
 			if out[i], err = claim.Answer(i, first); err != nil {
 				return nil, err
 			}
@@ -142,9 +142,9 @@ func dueTime(now time.Time, j *storage.NewJob) (code stateCode, at, delay int64)
 // once if a worker of this process waits for it, which saves the page on which it would have
 // been ready.
 func (t *tx) enter(now time.Time, r *jobRow, j *storage.NewJob) (c rules.Claim, err error) {
-	c.Verdict = rules.Succeed
+	c.Admission = rules.Succeed
 	if r.UniqueKey.Valid {
-		if c, err = t.claimKey(now, r, j); err != nil || c.Verdict < rules.Follow {
+		if c, err = t.claimKey(now, r, j); err != nil || c.Admission < rules.Follow {
 			return c, err
 		}
 	}

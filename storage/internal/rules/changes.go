@@ -127,8 +127,8 @@ func (r *Row) Amended() bool {
 }
 
 // waiting returns what a [storage.Conflict] is about.
-func (r *Row) waiting() *Waiting {
-	w := &Waiting{State: r.Is.State, Created: r.Is.Created, Due: r.Is.Due, Counters: r.Is.Counters, Args: r.Is.Args}
+func (r *Row) waiting() *Waiter {
+	w := &Waiter{State: r.Is.State, Created: r.Is.Created, Due: r.Is.Due, Counters: r.Is.Counters, Args: r.Is.Args}
 	if r.Does != nil {
 		w.Args = r.Does.Args
 	}

@@ -25,7 +25,7 @@ func (t *Tx) Enter(index int, j *storage.NewJob, lane int64, salt uint32) (stora
 		if err != nil {
 			return storage.Enqueued{}, err
 		}
-		if c.Verdict < Follow {
+		if c.Admission < Follow {
 			return c.Answer(index, t.first)
 		}
 	}
@@ -61,7 +61,7 @@ func (t *Tx) claim(r *Row, j *storage.NewJob) (Claim, error) {
 	if c.Due != 0 {
 		r.Is.State, r.Is.Due, r.Is.Delay = storage.Scheduled, c.Due, c.Due-r.Is.Created
 	}
-	switch c.Verdict {
+	switch c.Admission {
 	case Follow:
 		r.Is.block()
 	case Change:

@@ -43,16 +43,16 @@ type Key struct {
 	Live   bool   // whether the holder lives
 	Kept   bool   // whether a holder that has ended is in a table
 	Dated  bool   // whether the job behind waits for a date too, which no step of the clock moves
-	// Waiting is the job behind the holder, or if there is none the holder itself, if that job
+	// Waiter is the job behind the holder, or if there is none the holder itself, if that job
 	// is live; else nil. It is read only for a Conflict that may change it.
-	Waiting *Waiting
+	Waiter *Waiter
 	// Were are the holder and who waits as they were read, for the store that writes what has
 	// changed since.
 	Were [2]Keeper
 }
 
-// Waiting is what is read of a job that a [storage.Conflict] may change.
-type Waiting struct {
+// Waiter is what is read of a job that a [storage.Conflict] may change.
+type Waiter struct {
 	State   storage.State
 	Created int64
 	Due     int64
@@ -85,7 +85,7 @@ func (k *Key) free(now int64) bool {
 // gone reports whether a job that has the key is in no table.
 func (k *Key) gone(now int64) bool { return k.Holder.Until > now && !k.Live && !k.Kept }
 
-// Last returns the job of Waiting.
+// Last returns the job of Waiter.
 func (k *Key) Last() Keeper {
 	if k.Behind.Job != 0 {
 		return k.Behind
@@ -93,21 +93,21 @@ func (k *Key) Last() Keeper {
 	return k.Holder
 }
 
-// Verdict is what becomes of a job that wants a key.
-type Verdict uint8
+// Admission is what becomes of a job that wants a key.
+type Admission uint8
 
-// The verdicts.
+// The admissions.
 const (
-	Duplicate Verdict = iota // it is not inserted
-	Refuse                   // the call fails with a DuplicateError
-	Change                   // the job that waits is changed
-	Follow                   // it is inserted behind the holder, and blocked
-	Succeed                  // it is inserted, and has the key
+	Duplicate Admission = iota // it is not inserted
+	Refuse                     // the call fails with a DuplicateError
+	Change                     // the job that waits is changed
+	Follow                     // it is inserted behind the holder, and blocked
+	Succeed                    // it is inserted, and has the key
 )
 
 // changes returns the job that c may change, or nil.
-func (k *Key) changes(c *storage.Conflict) *Waiting {
-	w := k.Waiting
+func (k *Key) changes(c *storage.Conflict) *Waiter {
+	w := k.Waiter
 	if !c.Replaces() || w == nil || w.State == storage.Running || c.Mode == storage.After && w.Attempt > 0 {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (k *Key) changes(c *storage.Conflict) *Waiting {
 }
 
 // conflict decides about a job whose key is held.
-func (k *Key) conflict(j *storage.NewJob) Verdict {
+func (k *Key) conflict(j *storage.NewJob) Admission {
 	c := j.Conflict
 	switch {
 	case c != nil && c.Mode == storage.Fail:
@@ -150,13 +150,13 @@ func (k *Key) unmerged(c *storage.Conflict) *storage.Unmerged {
 
 // Claim is what becomes of a job that wants a key.
 type Claim struct {
-	Verdict  Verdict
-	ID       storage.ID // of the job that has the key or, for Change, waits for it; zero if the job is inserted
-	Gone     bool       // see [storage.Enqueued]
-	Unmerged *storage.Unmerged
+	Admission Admission
+	ID        storage.ID // of the job that has the key or, for Change, waits for it; zero if the job is inserted
+	Gone      bool       // see [storage.Enqueued]
+	Unmerged  *storage.Unmerged
 	// Of Change: the job that waits as it comes to be, and whether it is due at another time.
 	// One that was blocked is to be blocked again.
-	Is  Waiting
+	Is  Waiter
 	Put bool
 	// Due, if not zero, is when the job is due and scheduled for: not before another one has
 	// had the key for its time.
@@ -170,24 +170,24 @@ func (k *Key) claim(now time.Time, j *storage.NewJob, is Keeper, due int64) (c C
 		k.renew(at)
 		switch {
 		case k.free(at):
-			c.Verdict = Succeed
+			c.Admission = Succeed
 		case k.Holder.Job == is.Job: // its own, which outlives it
-			c.Verdict, k.Live, k.Kept = Succeed, true, false
+			c.Admission, k.Live, k.Kept = Succeed, true, false
 			return c
 		default:
-			c.Verdict = k.conflict(j)
-			if c.Verdict >= Follow && k.Holder.Until > max(due, at) {
+			c.Admission = k.conflict(j)
+			if c.Admission >= Follow && k.Holder.Until > max(due, at) {
 				c.Due, due = k.Holder.Until, k.Holder.Until
 			}
 		}
 	}
 	is.Until = Until(j, is.Created, due)
-	switch c.Verdict {
+	switch c.Admission {
 	case Duplicate, Refuse:
 		c.ID, c.Gone = k.Holder.ID(), k.gone(at)
 	case Change:
 		c.ID = k.Last().ID()
-		c.Is, c.Put = k.Waiting.replaced(now, j.Conflict)
+		c.Is, c.Put = k.Waiter.replaced(now, j.Conflict)
 	case Follow:
 		k.Behind = is
 	case Succeed:
@@ -199,8 +199,8 @@ func (k *Key) claim(now time.Time, j *storage.NewJob, is Keeper, due int64) (c C
 // Answer returns the answer for the job at an index of a call if it is not inserted; first is
 // the key of the first new job of the call.
 func (c *Claim) Answer(index int, first int64) (storage.Enqueued, error) {
-	if c.Verdict != Refuse {
-		return storage.Enqueued{ID: c.ID, Duplicate: true, Replaced: c.Verdict == Change, Gone: c.Gone, Unmerged: c.Unmerged}, nil
+	if c.Admission != Refuse {
+		return storage.Enqueued{ID: c.ID, Duplicate: true, Replaced: c.Admission == Change, Gone: c.Gone, Unmerged: c.Unmerged}, nil
 	}
 	d := &storage.DuplicateError{Index: index, ID: c.ID, Gone: c.Gone}
 	if d.ID.Key() >= first { // of the same call, and so never there
@@ -221,7 +221,7 @@ func Following(answer storage.Enqueued, err error) (storage.Enqueued, error) {
 
 // replaced returns what a waiting job is once a job with a Conflict has changed it, and whether
 // it is due at another time.
-func (w Waiting) replaced(now time.Time, c *storage.Conflict) (is Waiting, put bool) {
+func (w Waiter) replaced(now time.Time, c *storage.Conflict) (is Waiter, put bool) {
 	at, due := now.UnixMicro(), w.Due
 	is = w
 	if c.Fresh {

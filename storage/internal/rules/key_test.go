@@ -15,8 +15,8 @@ const second = 1_000_000
 func at(us int64) time.Time { return time.UnixMicro(us) }
 
 func TestKey_conflict(t *testing.T) {
-	waits := func(s storage.State, attempt int) *Waiting {
-		return &Waiting{State: s, Counters: storage.Counters{Attempt: attempt}}
+	waits := func(s storage.State, attempt int) *Waiter {
+		return &Waiter{State: s, Counters: storage.Counters{Attempt: attempt}}
 	}
 	ready, begun, running := waits(storage.Ready, 0), waits(storage.Scheduled, 1), waits(storage.Running, 1)
 	for _, c := range []struct {
@@ -24,20 +24,20 @@ func TestKey_conflict(t *testing.T) {
 		mode  storage.ConflictMode
 		key   Key
 		group string
-		want  Verdict
+		want  Admission
 	}{
-		{"keep", storage.Keep, Key{Live: true, Waiting: ready}, "", Duplicate},
-		{"fail", storage.Fail, Key{Live: true, Waiting: ready}, "", Refuse},
-		{"a job waits", storage.Replace, Key{Live: true, Waiting: ready}, "", Change},
-		{"one that is put off waits", storage.Replace, Key{Live: true, Waiting: begun}, "", Change},
-		{"a job that has the key for ever waits", storage.Debounce, Key{Live: true, Holder: Keeper{Until: Forever}, Waiting: ready}, "", Change},
-		{"a member waits", storage.Replace, Key{Live: true, Waiting: ready}, "g", Change},
-		{"for After none has begun", storage.After, Key{Live: true, Waiting: ready}, "", Change},
-		{"for After the one that waits has begun", storage.After, Key{Live: true, Waiting: begun}, "", Follow},
-		{"the holder runs", storage.Replace, Key{Live: true, Waiting: running}, "", Follow},
-		{"the holder runs, and has the key for a time", storage.Replace, Key{Live: true, Holder: Keeper{Until: second}, Waiting: running}, "", Follow},
-		{"the holder runs, and has the key for ever", storage.Replace, Key{Live: true, Holder: Keeper{Until: Forever}, Waiting: running}, "", Duplicate},
-		{"the holder of a member runs", storage.Replace, Key{Live: true, Waiting: running}, "g", Duplicate},
+		{"keep", storage.Keep, Key{Live: true, Waiter: ready}, "", Duplicate},
+		{"fail", storage.Fail, Key{Live: true, Waiter: ready}, "", Refuse},
+		{"a job waits", storage.Replace, Key{Live: true, Waiter: ready}, "", Change},
+		{"one that is put off waits", storage.Replace, Key{Live: true, Waiter: begun}, "", Change},
+		{"a job that has the key for ever waits", storage.Debounce, Key{Live: true, Holder: Keeper{Until: Forever}, Waiter: ready}, "", Change},
+		{"a member waits", storage.Replace, Key{Live: true, Waiter: ready}, "g", Change},
+		{"for After none has begun", storage.After, Key{Live: true, Waiter: ready}, "", Change},
+		{"for After the one that waits has begun", storage.After, Key{Live: true, Waiter: begun}, "", Follow},
+		{"the holder runs", storage.Replace, Key{Live: true, Waiter: running}, "", Follow},
+		{"the holder runs, and has the key for a time", storage.Replace, Key{Live: true, Holder: Keeper{Until: second}, Waiter: running}, "", Follow},
+		{"the holder runs, and has the key for ever", storage.Replace, Key{Live: true, Holder: Keeper{Until: Forever}, Waiter: running}, "", Duplicate},
+		{"the holder of a member runs", storage.Replace, Key{Live: true, Waiter: running}, "g", Duplicate},
 		{"the holder has ended, and has the key for a time", storage.Replace, Key{Holder: Keeper{Until: second}}, "", Succeed},
 		{"the holder of a member has ended, and has the key for a time", storage.Replace, Key{Holder: Keeper{Until: second}}, "g", Succeed},
 		{"the holder has ended, and has the key for ever", storage.Replace, Key{Holder: Keeper{Until: Forever}}, "", Duplicate},
@@ -48,14 +48,14 @@ func TestKey_conflict(t *testing.T) {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)
 		}
 	}
-	if got := (&Key{Live: true, Waiting: ready}).conflict(&storage.NewJob{Unique: "u"}); got != Duplicate {
+	if got := (&Key{Live: true, Waiter: ready}).conflict(&storage.NewJob{Unique: "u"}); got != Duplicate {
 		t.Errorf("without a Conflict: %d, want %d", got, Duplicate)
 	}
 }
 
 func TestKey_unmerged(t *testing.T) {
-	waits := &Waiting{State: storage.Ready, Args: []byte("a")}
-	runs := &Waiting{State: storage.Running, Args: []byte("a")}
+	waits := &Waiter{State: storage.Ready, Args: []byte("a")}
+	runs := &Waiter{State: storage.Running, Args: []byte("a")}
 	for _, c := range []struct {
 		what string
 		key  *Key
@@ -64,13 +64,13 @@ func TestKey_unmerged(t *testing.T) {
 	}{
 		{"nobody waits", &Key{}, nil, nil},
 		{"nobody waits any more", &Key{}, []byte("a"), &storage.Unmerged{}},
-		{"made of what waits", &Key{Live: true, Waiting: waits}, []byte("a"), nil},
-		{"made of what has changed", &Key{Live: true, Waiting: waits}, []byte("b"), &storage.Unmerged{Found: []byte("a")}},
-		{"made of nothing", &Key{Live: true, Waiting: waits}, nil, &storage.Unmerged{Found: []byte("a")}},
-		{"made of nothing, and the holder runs", &Key{Live: true, Waiting: runs}, nil, nil},
-		{"made of what runs now", &Key{Live: true, Waiting: runs}, []byte("a"), &storage.Unmerged{}},
-		{"made of args that are empty", &Key{Live: true, Waiting: &Waiting{State: storage.Ready, Args: []byte{}}}, []byte{}, nil},
-		{"to be made of args that are empty", &Key{Live: true, Waiting: &Waiting{State: storage.Ready}}, nil, &storage.Unmerged{Found: []byte{}}},
+		{"made of what waits", &Key{Live: true, Waiter: waits}, []byte("a"), nil},
+		{"made of what has changed", &Key{Live: true, Waiter: waits}, []byte("b"), &storage.Unmerged{Found: []byte("a")}},
+		{"made of nothing", &Key{Live: true, Waiter: waits}, nil, &storage.Unmerged{Found: []byte("a")}},
+		{"made of nothing, and the holder runs", &Key{Live: true, Waiter: runs}, nil, nil},
+		{"made of what runs now", &Key{Live: true, Waiter: runs}, []byte("a"), &storage.Unmerged{}},
+		{"made of args that are empty", &Key{Live: true, Waiter: &Waiter{State: storage.Ready, Args: []byte{}}}, []byte{}, nil},
+		{"to be made of args that are empty", &Key{Live: true, Waiter: &Waiter{State: storage.Ready}}, nil, &storage.Unmerged{Found: []byte{}}},
 	} {
 		got := c.key.unmerged(&storage.Conflict{Mode: storage.Replace, Merge: &storage.Merge{Old: c.old}})
 		if (got == nil) != (c.want == nil) || got != nil && ((got.Found == nil) != (c.want.Found == nil) || string(got.Found) != string(c.want.Found)) {
@@ -82,12 +82,12 @@ func TestKey_unmerged(t *testing.T) {
 func TestWaiting_replaced(t *testing.T) {
 	const now = 100 * second
 	counters := storage.Counters{Attempt: 2, Retry: 2, Crashes: 1, Snoozes: 3}
-	w := func(s storage.State, created, due int64) Waiting {
-		return Waiting{State: s, Created: created, Due: due, Counters: counters}
+	w := func(s storage.State, created, due int64) Waiter {
+		return Waiter{State: s, Created: created, Due: due, Counters: counters}
 	}
 	for _, c := range []struct {
 		what  string
-		was   Waiting
+		was   Waiter
 		c     storage.Conflict
 		state storage.State
 		due   int64
@@ -116,7 +116,7 @@ func TestWaiting_replaced(t *testing.T) {
 		}
 	}
 	// An attempt has not put it off, so that it stays due later.
-	first := Waiting{State: storage.Scheduled, Due: 200 * second}
+	first := Waiter{State: storage.Scheduled, Due: 200 * second}
 	if is, put := first.replaced(at(now), &storage.Conflict{Mode: storage.Replace, Fresh: true}); put || is.Due != 200*second {
 		t.Errorf("fresh before the first attempt: %+v, put %v", is, put)
 	}
@@ -181,8 +181,8 @@ func TestKey_claim(t *testing.T) {
 	is := Keeper{Job: 7, Created: now, Salt: 3}
 	until := func(k Keeper, us int64) Keeper { k.Until = us; return k }
 	holder, behind := Keeper{Job: 1, Created: 5, Salt: 2}, Keeper{Job: 2, Created: 6, Salt: 4}
-	waits := func(due int64) *Waiting { return &Waiting{State: storage.Scheduled, Created: 5, Due: due} }
-	runs := &Waiting{State: storage.Running}
+	waits := func(due int64) *Waiter { return &Waiter{State: storage.Scheduled, Created: 5, Due: due} }
+	runs := &Waiter{State: storage.Running}
 	replace := &storage.Conflict{Mode: storage.Replace}
 	debounce := &storage.Conflict{Mode: storage.Debounce, Quiet: 300 * time.Second}
 	for _, c := range []struct {
@@ -193,10 +193,10 @@ func TestKey_claim(t *testing.T) {
 		want     Claim
 		becoming Key
 	}{
-		{"nobody has it", Key{}, storage.NewJob{}, now, Claim{Verdict: Succeed}, Key{Holder: is, Live: true}},
-		{"nobody has it, and it is for a time", Key{}, storage.NewJob{UniqueFor: time.Second}, later, Claim{Verdict: Succeed}, Key{Holder: until(is, later+second), Live: true}},
-		{"nobody has it any more", Key{Holder: until(holder, now), Kept: true}, storage.NewJob{}, 0, Claim{Verdict: Succeed}, Key{Holder: is, Live: true}},
-		{"its own outlives it", Key{Holder: until(is, later), Kept: true}, storage.NewJob{}, now, Claim{Verdict: Succeed}, Key{Holder: until(is, later), Live: true}},
+		{"nobody has it", Key{}, storage.NewJob{}, now, Claim{Admission: Succeed}, Key{Holder: is, Live: true}},
+		{"nobody has it, and it is for a time", Key{}, storage.NewJob{UniqueFor: time.Second}, later, Claim{Admission: Succeed}, Key{Holder: until(is, later+second), Live: true}},
+		{"nobody has it any more", Key{Holder: until(holder, now), Kept: true}, storage.NewJob{}, 0, Claim{Admission: Succeed}, Key{Holder: is, Live: true}},
+		{"its own outlives it", Key{Holder: until(is, later), Kept: true}, storage.NewJob{}, now, Claim{Admission: Succeed}, Key{Holder: until(is, later), Live: true}},
 		{"a job lives", Key{Holder: holder, Live: true}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: holder, Live: true}},
 		{"a job lives, and has it for a time", Key{Holder: until(holder, later), Live: true}, storage.NewJob{}, now, Claim{ID: holder.ID()}, Key{Holder: until(holder, later), Live: true}},
 		{"a job has gone", Key{Holder: until(holder, later)}, storage.NewJob{}, now, Claim{ID: holder.ID(), Gone: true}, Key{Holder: until(holder, later)}},
@@ -208,36 +208,36 @@ func TestKey_claim(t *testing.T) {
 		},
 		{
 			"the call fails", Key{Holder: until(holder, later)}, storage.NewJob{Conflict: &storage.Conflict{Mode: storage.Fail}}, now,
-			Claim{Verdict: Refuse, ID: holder.ID(), Gone: true}, Key{Holder: until(holder, later)},
+			Claim{Admission: Refuse, ID: holder.ID(), Gone: true}, Key{Holder: until(holder, later)},
 		},
 		{
-			"the holder waits", Key{Holder: holder, Live: true, Waiting: waits(later)}, storage.NewJob{Conflict: debounce}, now,
-			Claim{Verdict: Change, ID: holder.ID(), Is: Waiting{State: storage.Scheduled, Created: 5, Due: now + 300*second, Delay: 300 * second}, Put: true},
-			Key{Holder: holder, Live: true, Waiting: waits(later)},
+			"the holder waits", Key{Holder: holder, Live: true, Waiter: waits(later)}, storage.NewJob{Conflict: debounce}, now,
+			Claim{Admission: Change, ID: holder.ID(), Is: Waiter{State: storage.Scheduled, Created: 5, Due: now + 300*second, Delay: 300 * second}, Put: true},
+			Key{Holder: holder, Live: true, Waiter: waits(later)},
 		},
 		{
-			"one waits behind the holder", Key{Holder: holder, Behind: behind, Live: true, Waiting: waits(now)}, storage.NewJob{Conflict: replace}, now,
-			Claim{Verdict: Change, ID: behind.ID(), Is: *waits(now)}, Key{Holder: holder, Behind: behind, Live: true, Waiting: waits(now)},
+			"one waits behind the holder", Key{Holder: holder, Behind: behind, Live: true, Waiter: waits(now)}, storage.NewJob{Conflict: replace}, now,
+			Claim{Admission: Change, ID: behind.ID(), Is: *waits(now)}, Key{Holder: holder, Behind: behind, Live: true, Waiter: waits(now)},
 		},
 		{
-			"the holder runs", Key{Holder: holder, Live: true, Waiting: runs}, storage.NewJob{UniqueFor: time.Second, Conflict: replace}, now,
-			Claim{Verdict: Follow}, Key{Holder: holder, Behind: until(is, now+second), Live: true, Waiting: runs},
+			"the holder runs", Key{Holder: holder, Live: true, Waiter: runs}, storage.NewJob{UniqueFor: time.Second, Conflict: replace}, now,
+			Claim{Admission: Follow}, Key{Holder: holder, Behind: until(is, now+second), Live: true, Waiter: runs},
 		},
 		{
-			"the holder runs, and has it for a time", Key{Holder: until(holder, later), Live: true, Waiting: runs}, storage.NewJob{UniqueFor: time.Second, Conflict: replace}, now,
-			Claim{Verdict: Follow, Due: later}, Key{Holder: until(holder, later), Behind: until(is, later+second), Live: true, Waiting: runs},
+			"the holder runs, and has it for a time", Key{Holder: until(holder, later), Live: true, Waiter: runs}, storage.NewJob{UniqueFor: time.Second, Conflict: replace}, now,
+			Claim{Admission: Follow, Due: later}, Key{Holder: until(holder, later), Behind: until(is, later+second), Live: true, Waiter: runs},
 		},
 		{
-			"the holder runs, and its time is over", Key{Holder: until(holder, now), Live: true, Waiting: runs}, storage.NewJob{Conflict: replace}, now - second,
-			Claim{Verdict: Follow}, Key{Holder: until(holder, now), Behind: is, Live: true, Waiting: runs},
+			"the holder runs, and its time is over", Key{Holder: until(holder, now), Live: true, Waiter: runs}, storage.NewJob{Conflict: replace}, now - second,
+			Claim{Admission: Follow}, Key{Holder: until(holder, now), Behind: is, Live: true, Waiter: runs},
 		},
 		{
 			"the holder has ended, and has it for a time", Key{Holder: until(holder, later), Kept: true}, storage.NewJob{Conflict: replace}, now,
-			Claim{Verdict: Succeed, Due: later}, Key{Holder: is, Live: true},
+			Claim{Admission: Succeed, Due: later}, Key{Holder: is, Live: true},
 		},
 		{
 			"the holder has ended, and has it until before the job is due", Key{Holder: until(holder, now+1)}, storage.NewJob{Conflict: replace}, later,
-			Claim{Verdict: Succeed}, Key{Holder: is, Live: true},
+			Claim{Admission: Succeed}, Key{Holder: is, Live: true},
 		},
 		{
 			"the args were made of others", Key{Holder: until(holder, now), Kept: true}, storage.NewJob{Conflict: &storage.Conflict{Mode: storage.Replace, Merge: &storage.Merge{Old: []byte("a")}}}, now,
@@ -259,7 +259,7 @@ func TestClaim_Answer(t *testing.T) {
 		want  storage.Enqueued
 	}{
 		{Claim{ID: id, Gone: true}, storage.Enqueued{ID: id, Duplicate: true, Gone: true}},
-		{Claim{Verdict: Change, ID: id}, storage.Enqueued{ID: id, Duplicate: true, Replaced: true}},
+		{Claim{Admission: Change, ID: id}, storage.Enqueued{ID: id, Duplicate: true, Replaced: true}},
 		{Claim{ID: id, Unmerged: &storage.Unmerged{}}, storage.Enqueued{ID: id, Duplicate: true, Unmerged: &storage.Unmerged{}}},
 	} {
 		if got, err := c.claim.Answer(2, 9); err != nil || !reflect.DeepEqual(got, c.want) {
@@ -274,7 +274,7 @@ func TestClaim_Answer(t *testing.T) {
 		{5, storage.DuplicateError{Index: 2}},
 	} {
 		var got *storage.DuplicateError
-		claim := Claim{Verdict: Refuse, ID: id, Gone: true}
+		claim := Claim{Admission: Refuse, ID: id, Gone: true}
 		if _, err := claim.Answer(2, c.first); !errors.As(err, &got) || *got != c.want {
 			t.Errorf("first %d: %v", c.first, err)
 		}

@@ -10,7 +10,7 @@ func (t *Tx) Redrive(was Standing, from string, is Job, unique string, e *Edit) 
 	r := Row{Was: was, Is: is, work: true}
 	if unique != "" {
 		c, err := t.claim(&r, &storage.NewJob{Unique: unique})
-		if err != nil || c.Verdict < Follow {
+		if err != nil || c.Admission < Follow {
 			return false, err
 		}
 	}

@@ -177,8 +177,8 @@ func (t *Tx) Key(name string, c *storage.Conflict) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k.Waiting = nil; last != nil {
-		k.Waiting = last.waiting()
+	if k.Waiter = nil; last != nil {
+		k.Waiter = last.waiting()
 	}
 	return &k.Key, nil
 }

@@ -721,7 +721,7 @@ func TestTx_notNamed(t *testing.T) {
 	m.need = Need{Keys: []NeedKey{{"u", replace}}}
 	m.load()
 	for _, c := range []*storage.Conflict{replace, nil} {
-		if k, err := m.tx.Key("u", c); err != nil || (k.Waiting != nil) != (c != nil) {
+		if k, err := m.tx.Key("u", c); err != nil || (k.Waiter != nil) != (c != nil) {
 			t.Errorf("Key for %+v returned %+v, %v", c, k, err)
 		}
 	}

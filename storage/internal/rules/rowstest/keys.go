@@ -43,9 +43,9 @@ func (f *fixture) key(c *storage.Conflict) (key rules.Key) {
 }
 
 // waiting returns a job as enqueue has added it.
-func waiting(s storage.State, attempts int) *rules.Waiting {
+func waiting(s storage.State, attempts int) *rules.Waiter {
 	at := now.UnixMicro()
-	return &rules.Waiting{State: s, Created: at, Due: at, Counters: storage.Counters{Attempt: attempts}, Args: []byte("[1]")}
+	return &rules.Waiter{State: s, Created: at, Due: at, Counters: storage.Counters{Attempt: attempts}, Args: []byte("[1]")}
 }
 
 // keyCases are keys as calls leave them, and what is read of them for a job that may change
@@ -56,10 +56,10 @@ var keyCases = []struct {
 }{
 	{"nobody has it", func(*fixture) rules.Key { return rules.Key{} }},
 	{"a job has it that waits", func(f *fixture) rules.Key {
-		return rules.Key{Holder: f.enqueue(storage.NewJob{}), Live: true, Waiting: waiting(storage.Ready, 0)}
+		return rules.Key{Holder: f.enqueue(storage.NewJob{}), Live: true, Waiter: waiting(storage.Ready, 0)}
 	}},
 	{"a job has it that runs", func(f *fixture) rules.Key {
-		k := rules.Key{Holder: f.enqueue(storage.NewJob{UniqueFor: time.Hour}), Live: true, Waiting: waiting(storage.Running, 1)}
+		k := rules.Key{Holder: f.enqueue(storage.NewJob{UniqueFor: time.Hour}), Live: true, Waiter: waiting(storage.Running, 1)}
 		f.exchange(1)
 		return k
 	}},
@@ -67,7 +67,7 @@ var keyCases = []struct {
 		holder := f.enqueue(storage.NewJob{})
 		f.exchange(1)
 		behind := f.enqueue(storage.NewJob{UniqueFor: time.Hour, Conflict: &storage.Conflict{Mode: storage.Replace}})
-		return rules.Key{Holder: holder, Behind: behind, Live: true, Waiting: waiting(storage.Blocked, 0)}
+		return rules.Key{Holder: holder, Behind: behind, Live: true, Waiter: waiting(storage.Blocked, 0)}
 	}},
 	{"one waits behind, and for a date", func(f *fixture) rules.Key {
 		holder := f.enqueue(storage.NewJob{})
@@ -76,14 +76,14 @@ var keyCases = []struct {
 		behind := f.enqueue(storage.NewJob{DueAt: date, Conflict: &storage.Conflict{Mode: storage.Replace}})
 		w := waiting(storage.Blocked, 0)
 		w.Due = date.UnixMicro()
-		return rules.Key{Holder: holder, Behind: behind, Live: true, Waiting: w, Dated: true}
+		return rules.Key{Holder: holder, Behind: behind, Live: true, Waiter: w, Dated: true}
 	}},
 	{"it has gone to the job behind", func(f *fixture) rules.Key {
 		f.enqueue(storage.NewJob{})
 		leased := f.exchange(1)
 		behind := f.enqueue(storage.NewJob{UniqueScope: storage.UniqueForever, Conflict: &storage.Conflict{Mode: storage.Replace}})
 		f.exchange(0, storage.Finish{Lease: leased[0].Lease, Outcome: storage.OutcomeDone})
-		return rules.Key{Holder: behind, Live: true, Waiting: waiting(storage.Ready, 0)}
+		return rules.Key{Holder: behind, Live: true, Waiter: waiting(storage.Ready, 0)}
 	}},
 	{"its holder has ended", func(f *fixture) rules.Key {
 		f.enqueue(storage.NewJob{})
@@ -107,7 +107,7 @@ var keyCases = []struct {
 		return k
 	}},
 	{"its time was ended", func(f *fixture) rules.Key {
-		k := rules.Key{Holder: f.enqueue(storage.NewJob{UniqueFor: time.Hour}), Live: true, Waiting: waiting(storage.Ready, 0)}
+		k := rules.Key{Holder: f.enqueue(storage.NewJob{UniqueFor: time.Hour}), Live: true, Waiter: waiting(storage.Ready, 0)}
 		_, err := f.s.ReleaseUnique(f.Context(), "u")
 		f.must(err)
 		k.Holder.Until = 0
@@ -118,11 +118,11 @@ var keyCases = []struct {
 func (f *fixture) compareKey(got, want rules.Key) {
 	f.Helper()
 	want.Name, want.Were = "u", [2]rules.Keeper{want.Holder, want.Behind}
-	if got.Waiting != nil && want.Waiting != nil && !reflect.DeepEqual(got.Waiting, want.Waiting) {
-		f.Errorf("\n got %+v waiting\nwant %+v", *got.Waiting, *want.Waiting)
+	if got.Waiter != nil && want.Waiter != nil && !reflect.DeepEqual(got.Waiter, want.Waiter) {
+		f.Errorf("\n got %+v waiting\nwant %+v", *got.Waiter, *want.Waiter)
 	}
-	if want.Waiting != nil && got.Waiting != nil {
-		got.Waiting = want.Waiting
+	if want.Waiter != nil && got.Waiter != nil {
+		got.Waiter = want.Waiter
 	}
 	if got != want {
 		f.Errorf("\n got %+v\nwant %+v", got, want)

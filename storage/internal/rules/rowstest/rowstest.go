@@ -184,7 +184,7 @@ func Run(t *testing.T, open func(t *testing.T) DB) {
 			f := begin(t)
 			want := c.build(f)
 			f.compareKey(f.key(&storage.Conflict{Mode: storage.Replace, Merge: &storage.Merge{}}), want)
-			want.Waiting = nil
+			want.Waiter = nil
 			f.compareKey(f.key(nil), want)
 		})
 	}
