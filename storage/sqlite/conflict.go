@@ -219,19 +219,23 @@ func (t *tx) endTime(key string) (found bool, holder storage.ID, err error) {
 // replace has a job that waits do what j is to do.
 func (t *tx) replace(now time.Time, w *jobRow, c *rules.Claim, j *storage.NewJob) error {
 	was := w.facts
-	w.Retry, w.Crashes, w.Snoozes = int64(c.Is.Retry), int64(c.Is.Crashes), int64(c.Is.Snoozes)
 	m, err := t.membership(&was)
 	if err != nil {
 		return err
 	}
-	rest := rewrite{args: true, member: m, as: m.Role}
+	if err := t.tellRules(m.GroupKey); err != nil {
+		return err
+	}
+	as, err := t.deciding.tx.Replace(c, j, m.GroupKey, m.Role)
+	if err != nil {
+		return err
+	}
+	w.Retry, w.Crashes, w.Snoozes = int64(as.Is.Retry), int64(as.Is.Crashes), int64(as.Is.Snoozes)
+	rest := rewrite{args: true, was: m, is: membership{m.GroupKey, as.Is.Role}}
 	d := delta{change: setWork, was: &was, row: w, rest: &rest, tell: nobody}
 	if c.Put {
-		w.DueAt, w.Delay, w.State = c.Is.Due, c.Is.Delay, codeOf(c.Is.State)
+		w.DueAt, w.Delay, w.State = as.Is.Due, delayOf(&as.Is), codeOf(as.Is.State)
 		rest.delay, rest.moves, d.tell = w.Delay, m.GroupKey != "", everybody
-		if rest.as, err = t.place(&was, w, m, "", true, &rest.delay); err != nil {
-			return err
-		}
 		if w.Options&hasOption != 0 {
 			if err := t.beginAnew(now, w, j.Doubtful); err != nil {
 				return err
@@ -241,7 +245,7 @@ func (t *tx) replace(now time.Time, w *jobRow, c *rules.Claim, j *storage.NewJob
 	if err := t.forgetKept(&was); err != nil {
 		return err
 	}
-	w.Priority, w.Headers, w.Args = j.Priority, j.Headers, j.Args
+	w.Priority, w.Headers, w.Args = as.Is.Priority, j.Headers, j.Args
 	_, err = t.apply(&d)
 	return err
 }

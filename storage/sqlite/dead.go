@@ -225,7 +225,7 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 		return err
 	}
 	if m.GroupKey != "" {
-		if err := t.moveGroup(r.ID, m, r.Queue, rules.Waits); err != nil {
+		if err := t.placed(r.ID, m, membership{rules.GroupName(r.Queue, m.group()), rules.Waits}); err != nil {
 			return err
 		}
 	}

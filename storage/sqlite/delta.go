@@ -77,12 +77,10 @@ type answers struct {
 
 // rewrite is what a delta has for a job whose place may be another, or its args.
 type rewrite struct {
-	due, delay any        // nil: as they were
-	args       bool       // args and headers are others
-	member     membership // of the job as it was
-	moves      bool       // the group has to be looked at
-	queue      string     // "": as it was
-	as         rules.Role // that [tx.place] has returned
+	due, delay any  // nil: as they were
+	args       bool // args and headers are others
+	moves      bool // the group has to be looked at
+	was, is    membership
 }
 
 // grant is to whom jobs are leased, and until when: made an interface once for many. It is
@@ -157,7 +155,7 @@ func (t *tx) apply(d *delta) (found bool, err error) {
 	case was.State == running:
 		return true, t.waitsAgain(d)
 	case moves:
-		err = t.placed(was, &r.facts, d.rest.member, d.rest.queue, d.rest.as)
+		err = t.placed(r.ID, d.rest.was, d.rest.is)
 		if unready && err == nil { // unless it has a place at once
 			err = t.calm(r.ID)
 		}

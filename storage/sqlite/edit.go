@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/internal/rules"
 	"github.com/errandq/errand/storage/internal/selector"
 )
 
@@ -78,44 +79,83 @@ func (t *tx) change(now time.Time, id storage.ID, sel *storage.Selection, e *sto
 // edit changes a job that does not run.
 func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.Edit) (err error) {
 	was, again := r.facts, e.Reschedules()
-	rest := rewrite{queue: e.Queue}
-	d := delta{change: setPlace, was: &was, row: r, rest: &rest, tell: nobody}
-	if again {
-		r.State, r.DueAt, r.Delay = dueTime(now, &storage.NewJob{DueAt: e.DueAt, Delay: e.Delay})
-		rest.due, rest.delay = r.DueAt, r.Delay
-	}
-	if e.Priority != nil {
-		r.Priority = *e.Priority
-	}
 	if e.Queue != "" {
 		if err := t.toQueue(r, e.Queue); err != nil {
 			return err
 		}
 	}
-	if rest.member, err = t.membership(&was); err != nil {
+	if e.Args != nil && r.Beside {
+		if err := t.row(sqlPayload, []any{r.ID}, &r.Headers, &r.Args); err != nil {
+			return err
+		}
+	}
+	rest := rewrite{}
+	if rest.was, err = t.membership(&was); err != nil {
 		return err
 	}
-	if rest.as, err = t.place(&was, r, rest.member, e.Queue, again, &rest.delay); err != nil {
+	as, err := t.editAs(now, r, &was, rest.was, e)
+	if err != nil {
 		return err
 	}
+	rest.is, rest.args, r.State, r.Priority = membership{as.Is.Group, as.Is.Role}, as.Edits, codeOf(as.Is.State), as.Is.Priority
+	switch {
+	case again:
+		r.DueAt, r.Delay = as.Is.Due, delayOf(&as.Is)
+		rest.due, rest.delay = r.DueAt, r.Delay
+	case as.Is.WasDue && was.State != blocked:
+		rest.delay = dueBlocked
+	}
+	t.deciding.tx.forget()
 	if e.Policy != nil {
 		if r.Policy, err = t.policy(e.Policy); err != nil {
 			return err
 		}
 	}
-	if rest.args, err = t.editArgs(now, r, e.Args); err != nil {
-		return err
+	if rest.args {
+		if err := t.editArgs(now, r, e.Args); err != nil {
+			return err
+		}
 	}
 	if again && r.Options&hasOption != 0 {
 		if err := t.beginAnew(now, r, sel.Doubtful); err != nil {
 			return err
 		}
 	}
+	d := delta{change: setPlace, was: &was, row: r, rest: &rest, tell: nobody}
 	if again || e.Queue != "" {
-		d.tell, rest.moves = everybody, rest.member.GroupKey != ""
+		d.tell, rest.moves = everybody, rest.was.GroupKey != ""
 	}
 	_, err = t.apply(&d)
 	return err
+}
+
+// editAs decides what becomes of a job that goes to the lane of r. Nothing is settled.
+func (t *tx) editAs(now time.Time, r *jobRow, was *facts, m membership, e *storage.Edit) (*rules.Row, error) {
+	how := rules.Edit{
+		Edit: e, Lane: func(int64) int64 { return r.Lane },
+		Had: func(int64) (int64, bool) { return int64(len(r.Args)), bytes.Equal(r.Args, e.Args) },
+	}
+	j := rules.Job{
+		ID: r.ID, Lane: was.Lane, Created: r.CreatedAt, Salt: r.Salt, Due: r.DueAt, State: stateNames[was.State], Group: m.GroupKey, Role: m.Role, Priority: r.Priority,
+	}
+	if err := t.know(rules.Need{Jobs: []int64{r.ID}}, now); err != nil {
+		return nil, err
+	}
+	to := m.GroupKey
+	if e.Queue != "" {
+		to = rules.GroupName(e.Queue, m.group())
+	}
+	err := t.tellRules(m.GroupKey, to)
+	switch {
+	case err != nil:
+	case was.State == dead:
+		err = t.deciding.tx.EditDead(j, &how)
+	default:
+		t.deciding.tx.ReadLive(j)
+		t.deciding.tx.ReadLives()
+		_, err = t.deciding.tx.Edit(r.id(), &how)
+	}
+	return t.deciding.tx.Row(r.ID), err
 }
 
 // toQueue has a job go to the lane of its kind in a queue. The error of its last
@@ -171,36 +211,24 @@ func (t *tx) moveCause(r *jobRow) error {
 	return err
 }
 
-// editArgs replaces the args of a row, and notes those that the job had, unless args is nil or
-// the same. It reports whether they are others.
-func (t *tx) editArgs(now time.Time, r *jobRow, args []byte) (bool, error) {
-	if args == nil {
-		return false, nil
-	}
-	if r.Beside {
-		if err := t.row(sqlPayload, []any{r.ID}, &r.Headers, &r.Args); err != nil {
-			return false, err
-		}
-	}
-	if bytes.Equal(r.Args, args) {
-		return false, nil
-	}
+// editArgs replaces the args of a row, and notes those that the job had.
+func (t *tx) editArgs(now time.Time, r *jobRow, args []byte) error {
 	if r.Args == nil { // as read from a BLOB of no bytes
 		r.Args = []byte{}
 	}
 	if _, err := t.exec(sqlAddEdit, r.ID, r.Attempt, micros(now), cmp.Or(t.store.self.title(), processName()), r.Args); err != nil {
-		return false, err
+		return err
 	}
 	for _, text := range []string{sqlTrimEdits, sqlTrimHistory} {
 		if _, err := t.exec(text, r.ID); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if err := t.forgetKept(&r.facts); err != nil {
-		return false, err
+		return err
 	}
 	r.Args = args
-	return true, nil
+	return nil
 }
 
 // Delete implements [storage.Store].

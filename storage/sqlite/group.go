@@ -213,48 +213,34 @@ func (t *tx) regroupOf(f *facts, stays bool) error {
 	return t.regroup(m.GroupKey)
 }
 
-// moveGroup has a job be a member of the group of that name in a queue.
-func (t *tx) moveGroup(job int64, m membership, queue string, as rules.Role) error {
-	key := rules.GroupName(queue, m.group())
-	if _, err := t.exec(sqlSetGroup, job, key, as); err != nil {
-		return err
-	}
-	if key != m.GroupKey {
-		if err := t.regroup(m.GroupKey); err != nil {
+// placed writes the group and the role of a member, and has those be regrouped that it was in and is in.
+func (t *tx) placed(job int64, was, is membership) error {
+	if is != was {
+		if _, err := t.exec(sqlSetGroup, job, is.GroupKey, is.Role); err != nil {
 			return err
 		}
 	}
-	return t.regroup(key)
+	if is.GroupKey != was.GroupKey {
+		if err := t.regroup(was.GroupKey); err != nil {
+			return err
+		}
+	}
+	return t.regroup(is.GroupKey)
 }
 
-// place returns the role of a job that is changed, and may go to another queue, and has
-// it blocked if it needs a place.
-func (t *tx) place(was *facts, r *jobRow, m membership, to string, rescheduled bool, delay *any) (rules.Role, error) {
-	if was.State == dead || m.GroupKey == "" && was.State != blocked {
-		return m.Role, nil
+// tellRules has t.deciding.tx know what the settings say of groups, and nothing else of them.
+func (t *tx) tellRules(groups ...string) error {
+	for _, key := range groups {
+		if key == "" || t.deciding.tx.Knows(key) {
+			continue
+		}
+		rule, err := t.groupRule(key)
+		if err != nil {
+			return err
+		}
+		t.deciding.tx.ReadGroup(rules.Group{Name: key, Rule: rule}, false, 0, 1)
 	}
-	queue, _ := rules.SplitGroup(m.GroupKey)
-	rule, err := t.groupRule(cmp.Or(to, queue) + " ")
-	as := rule.Changed(stateNames[was.State], stateNames[r.State], m.Role, r.Lane != was.Lane, rescheduled)
-	if err != nil || as != rules.Waits {
-		return as, err
-	}
-	if r.State == ready {
-		*delay = dueBlocked
-	}
-	if r.State = blocked; m.GroupKey == "" { // behind the holder of its unique key
-		return m.Role, nil
-	}
-	return as, nil
-}
-
-// placed takes note of the role that place has returned, once the job is written.
-func (t *tx) placed(was, now *facts, m membership, to string, as rules.Role) error {
-	if as == m.Role && now.Lane == was.Lane {
-		return t.regroup(m.GroupKey)
-	}
-	queue, _ := rules.SplitGroup(m.GroupKey)
-	return t.moveGroup(now.ID, m, cmp.Or(to, queue), as)
+	return nil
 }
 
 // Groups implements [storage.Grouper].

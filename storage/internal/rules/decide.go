@@ -65,7 +65,11 @@ func (t *Tx) claim(r *Row, j *storage.NewJob) (Claim, error) {
 	case Follow:
 		r.Is.block()
 	case Change:
-		return c, t.replace(t.rows.get(c.ID.Key()), &c, j) // Key has read it
+		last := t.rows.get(c.ID.Key()) // Key has read it
+		if err := t.replace(last, &c, j); err != nil || !c.Put || last.Is.Group == "" {
+			return c, err
+		}
+		return c, t.settleNow(t.groups.get(last.Is.Group))
 	}
 	return c, nil
 }
@@ -90,7 +94,15 @@ func (t *Tx) Forgo(key string, job int64) error {
 	return err
 }
 
-// replace has a job that waits do what j is to do.
+// Replace has the job that waits do what j is to do, if that is what Claim has said, and returns the job.
+// It has a role in a group, of which nothing but the Rule need be known. The caller settles the group.
+func (t *Tx) Replace(c *Claim, j *storage.NewJob, group string, role Role) (*Row, error) {
+	r := t.rows.get(c.ID.Key())
+	r.Is.Group, r.Is.Role = group, role
+	return r, t.replace(r, c, j)
+}
+
+// replace has a job that waits do what j is to do. Its group is to be settled.
 func (t *Tx) replace(r *Row, c *Claim, j *storage.NewJob) error {
 	is := &r.Is
 	r.Does, is.Priority, is.Bytes, is.Counters = j, j.Priority, bytesOf(j), c.Is.Counters
@@ -99,10 +111,7 @@ func (t *Tx) replace(r *Row, c *Claim, j *storage.NewJob) error {
 	}
 	to := *is
 	to.State, to.Due, to.Delay = c.Is.State, c.Is.Due, c.Is.Delay
-	if err := t.change(is, to); err != nil || is.Group == "" {
-		return err
-	}
-	return t.settleNow(t.groups.get(is.Group))
+	return t.change(is, to)
 }
 
 // join sets the role of a new job in its group. changed says that by this others are other than they

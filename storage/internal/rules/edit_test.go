@@ -286,3 +286,47 @@ func TestTx_EditDead(t *testing.T) {
 		})
 	}
 }
+
+// A caller that does the rest by itself says the group, of which it has read the rule alone, and settles
+// it.
+func TestTx_Replace(t *testing.T) {
+	const now = 1000 * second
+	for _, c := range []struct {
+		what  string
+		group string
+		mode  storage.ConflictMode
+		is    Standing
+	}{
+		{"no group", "", storage.Debounce, Standing{Lane: 1, State: storage.Scheduled, Due: now + 60*second, Delay: 60 * second}},
+		{"a place of several", "q h", storage.Debounce, Standing{Lane: 1, State: storage.Scheduled, Due: now + 60*second, Delay: 60 * second}},
+		{"a place", "q g", storage.Debounce, Standing{Lane: 1, State: storage.Scheduled, Due: now + 60*second, Delay: 60 * second, Role: Placed}},
+		{"not put off", "q h", storage.Replace, Standing{Lane: 1, State: storage.Ready, Due: 3, Role: Placed}},
+	} {
+		j := keyed("u", "b", c.mode)
+		j.Conflict.Quiet = time.Minute
+		var tx Tx
+		tx.Reset(Need{Keys: []NeedKey{{"u", j.Conflict}}})
+		tx.Begin(at(now), 0)
+		tx.ReadKey("u", false, Keeper{Job: 5}, true, false)
+		tx.ReadKey("u", true, Keeper{}, false, false)
+		tx.ReadJob(Job{ID: 5, Lane: 1, Due: 3, State: storage.Ready})
+		claim, err := tx.Claim(&j, Keeper{Job: 7}, now)
+		if err != nil || claim.Admission != Change {
+			t.Fatal(claim, err)
+		}
+		tx.ReadGroup(Group{Name: "q g", Rule: GroupRule{Limit: 1}}, false, 0, 1)
+		tx.ReadGroup(Group{Name: "q h", Rule: GroupRule{Limit: 2}}, false, 0, 1)
+		role := NoRole
+		if c.group != "" {
+			role = Placed
+		}
+		r, err := tx.Replace(&claim, &j, c.group, role)
+		if err != nil || r.Is.ID != 5 || r.Does != &j {
+			t.Fatalf("%s: %+v, %v", c.what, r, err)
+		}
+		c.is.Bytes = r.Is.Bytes
+		if got := r.Is.standing(); got != c.is {
+			t.Errorf("%s: it is %+v, want %+v", c.what, got, c.is)
+		}
+	}
+}

@@ -120,6 +120,9 @@ func (t *Tx) Live(job int64) Job {
 	return Job{}
 }
 
+// Row returns what was decided of a job, nil if nothing was read of it. It is valid until the next Reset.
+func (t *Tx) Row(job int64) *Row { return t.rows.get(job) }
+
 // live returns a job of [Need.Jobs], nil if it is not live.
 func (t *Tx) live(job int64) (*Row, error) {
 	if _, ok := slices.BinarySearch(t.need.Jobs, job); !ok || !t.lives {
