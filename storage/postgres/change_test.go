@@ -119,3 +119,19 @@ func TestChange_GroupMeanwhile(t *testing.T) {
 	}
 	d.Invariants(t)
 }
+
+// A dead letter that comes to a queue whose groups pass such members has no role there.
+func TestChange_PassesDead(t *testing.T) {
+	d := newDB(t)
+	s := d.open()
+	if err := s.Configure(t.Context(), storage.Lane{Queue: "r"}, storage.Settings{storage.SettingDeadHead: int64(storage.PassDead)}); err != nil {
+		t.Fatal(err)
+	}
+	adds(t, s, member("g", "", "a", nil))
+	changes(t, s, named(dies(t, s, "no")), storage.Edit{Queue: "r"}, storage.Step{N: 1})
+	var role int
+	if err := d.conn.QueryRow(t.Context(), `SELECT role FROM errand_dead`).Scan(&role); err != nil || role != 0 {
+		t.Errorf("role %d, %v; want none", role, err)
+	}
+	d.Invariants(t)
+}

@@ -352,9 +352,6 @@ func (dec *deciding) decided(b *pgx.Batch, c rules.Changes) {
 	rewrite(b, rewritten)
 	move(b, moved)
 	dec.s.fail(b, c.At, failed)
-	if len(c.Pass) > 0 {
-		b.Queue(sqlPassDead, c.Pass)
-	}
 	if len(c.Empty) > 0 {
 		b.Queue(sqlDropGroups, c.Empty)
 	}
@@ -365,6 +362,9 @@ func (dec *deciding) decided(b *pgx.Batch, c rules.Changes) {
 	dec.deleted.drop(b)
 	putBackDead(b, redriven)
 	transferDead(b, otherDead)
+	if len(c.Pass) > 0 { // by those that have come to the groups too
+		b.Queue(sqlPassDead, c.Pass)
+	}
 	bury(b, c.At, died)
 	dec.s.amend(b, c.At, edited)
 	dec.s.count(b, &c)

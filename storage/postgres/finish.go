@@ -148,7 +148,8 @@ func (s *Store) keeps(r *storage.Retention) func(lane int64) time.Duration {
 
 // endSimple queues the ends of jobs that do not depend on their rows. The statements count.
 func (f *finishing) endSimple(b *pgx.Batch) {
-	if f.s.count(b, &rules.Changes{}); len(f.x.Finish) == 0 {
+	defer f.s.count(b, &rules.Changes{}) // behind the rows of jobs, as in decided
+	if len(f.x.Finish) == 0 {
 		return
 	}
 	took := func(row pgx.CollectableRow) error {

@@ -13,9 +13,9 @@ import (
 	"github.com/errandq/errand/storage/internal/rules"
 )
 
-// A notice goes to the server only if there is another instance, which it returns: for a process that
-// is alone it would be a transaction in vain.
-const sqlNotice = `SELECT count(*) > 0 FROM (SELECT pg_notify($1, $2) FROM errand_instance WHERE instance <> $3 AND NOT closed LIMIT 1) n`
+// A notice goes to the server only if there is another instance that has a process, and the statement returns
+// whether there is: for a process that is alone it would be a transaction in vain.
+const sqlNotice = `SELECT count(*) > 0 FROM (SELECT pg_notify($1, $2) FROM errand_instance WHERE instance <> $3 AND NOT closed AND seen_at > 0 LIMIT 1) n`
 
 // wakeTimes are how long what wakes workers waits.
 type wakeTimes struct {
