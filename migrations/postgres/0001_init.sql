@@ -51,7 +51,8 @@ CREATE TABLE errand_lane (
 --
 -- at is when attempts of these jobs have succeeded. In rows with the number -1, of which n is how
 -- many attempts have failed, it is when the last one of them did, or the job died, which is job.
--- When that was last is kept in errand_number as -2 and -3. The number -4 is of errand_cause.
+-- When that was last is kept in errand_number as -2 and -3, with the transaction that wrote it. The
+-- number -4 is of errand_cause.
 CREATE TABLE errand_number (
   lane   integer NOT NULL,
   number smallint NOT NULL,
@@ -59,6 +60,7 @@ CREATE TABLE errand_number (
   bytes  bigint,
   at     bigint,
   job    bigint,
+  wrote  xid,
   PRIMARY KEY (lane, number)
 );
 CREATE TABLE errand_delta (

@@ -12,10 +12,10 @@ import (
 const (
 	sqlTotals = `SELECT lane, queue, kind, number, n, bytes FROM (
   SELECT lane, number, sum(n)::bigint AS n, coalesce(sum(bytes), 0)::bigint AS bytes FROM ` + counted + ` c GROUP BY lane, number) s` + ofLane
-	// With the job that has failed last, if it is there. What is in errand_number is older than all others.
+	// With the job that has failed last, if it is there.
 	sqlLast = `WITH d AS MATERIALIZED (
-  SELECT lane, at, job, age(xmin) AS age FROM errand_delta WHERE at IS NOT NULL UNION ALL
-  SELECT lane, at, job, NULL FROM errand_number WHERE at IS NOT NULL)
+  SELECT lane, at, job, xmin AS wrote FROM errand_delta WHERE at IS NOT NULL UNION ALL
+  SELECT lane, at, job, wrote FROM errand_number WHERE at IS NOT NULL)
 SELECT l.lane, l.number, l.at, j.* FROM (` + lastOf + `) l LEFT JOIN LATERAL (
   SELECT j.id, salt, created_at, ` + liveError + ` FROM errand_job j WHERE j.id = l.job
   UNION ALL SELECT j.id, salt, created_at, ` + endedError + ` FROM errand_finished j WHERE j.id = l.job

@@ -98,13 +98,13 @@ var faults = map[string]string{
 	"a job in two tables": `SELECT id FROM (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead) j
 GROUP BY id HAVING count(*) > 1`,
 	"a number that is not the count": `SELECT coalesce(lane, 0) FROM
-(SELECT lane, v.number, sum(v.n) AS n FROM (SELECT * FROM errand_number UNION ALL SELECT * FROM errand_delta) c,
+(SELECT lane, v.number, sum(v.n) AS n FROM (SELECT lane, number, n, bytes FROM errand_number UNION ALL SELECT lane, number, n, bytes FROM errand_delta) c,
   LATERAL (VALUES (c.number / 32, -c.n), (c.number % 32, c.n)) v(number, n) WHERE c.number > 0 AND v.number BETWEEN 1 AND 15 GROUP BY lane, v.number HAVING sum(v.n) <> 0) kept
 FULL JOIN (SELECT lane, state AS number, count(*) AS n FROM (
   SELECT lane, state FROM errand_job UNION ALL SELECT lane, state FROM errand_finished UNION ALL SELECT lane, 6 FROM errand_dead) j GROUP BY lane, state) is_now
 USING (lane, number) WHERE kept.n IS DISTINCT FROM is_now.n`,
 	"bytes that are not the weight": `SELECT coalesce(lane, 0) FROM
-(SELECT lane, sum(bytes) AS n FROM (SELECT * FROM errand_number UNION ALL SELECT * FROM errand_delta) c GROUP BY lane HAVING sum(bytes) <> 0) kept
+(SELECT lane, sum(bytes) AS n FROM (SELECT lane, number, n, bytes FROM errand_number UNION ALL SELECT lane, number, n, bytes FROM errand_delta) c GROUP BY lane HAVING sum(bytes) <> 0) kept
 FULL JOIN (SELECT lane, sum(weight) AS n FROM errand_job GROUP BY lane HAVING sum(weight) <> 0) is_now USING (lane) WHERE kept.n IS DISTINCT FROM is_now.n`,
 	"a cause that is not of its dead letters": `SELECT coalesce(cause, 0) FROM (SELECT cause, lane, n + coalesce((SELECT sum(n) FROM errand_delta WHERE number = -4 AND job = cause), 0) AS n FROM errand_cause) c
 FULL JOIN (SELECT cause, lane, count(*) AS n FROM errand_dead GROUP BY cause, lane) d USING (cause, lane) WHERE c.n IS DISTINCT FROM d.n`,

@@ -98,7 +98,7 @@ func (w *way) rows() string {
 		`SELECT (to_jsonb(j) - '{salt,token}'::text[])::text FROM errand_finished j ORDER BY id`,
 		`SELECT (to_jsonb(j) - '{salt,token}'::text[])::text FROM errand_dead j ORDER BY id`,
 		`SELECT (to_jsonb(h) - '{instance}'::text[])::text FROM errand_history h ORDER BY job, n`,
-		`SELECT format('%s %s %s %s', lane, number, sum(n), sum(bytes)) FROM (SELECT * FROM errand_number UNION ALL SELECT * FROM errand_delta) n WHERE number <> -4 GROUP BY lane, number HAVING sum(n) <> 0 ORDER BY lane, number`,
+		`SELECT format('%s %s %s %s', lane, number, sum(n), sum(bytes)) FROM (SELECT lane, number, n, bytes FROM errand_number UNION ALL SELECT lane, number, n, bytes FROM errand_delta) n WHERE number <> -4 GROUP BY lane, number HAVING sum(n) <> 0 ORDER BY lane, number`,
 	} {
 		rows, err := w.conn.Query(context.Background(), text)
 		if err != nil {
