@@ -101,7 +101,7 @@ func (s *Store) SetTimes(look, ping, answer time.Duration) {
 	s.wake.times.look, s.wake.times.ping, s.wake.times.answer = look, ping, answer
 }
 
-// SendNothing has the Store send no notices.
+// SendNothing has the Store send no notices before it is closed.
 func (s *Store) SendNothing() {
 	s.wake.mu.Lock()
 	defer s.wake.mu.Unlock()

@@ -78,6 +78,7 @@ func (in *instance) register(ctx context.Context, s *Store, now time.Time) error
 	}
 	ctx, cancel := begun(ctx)
 	defer cancel()
+	defer context.AfterFunc(s.wake.ctx, cancel)() // what hears notices registers too
 	var id int32
 	if err := in.conn.QueryRow(ctx, sqlNumber).Scan(&id); err != nil {
 		return translate(err)

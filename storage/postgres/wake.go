@@ -108,7 +108,7 @@ func readNotice(text string) (store int32, e storage.Event) {
 type wake struct {
 	s       *Store
 	times   wakeTimes
-	session *pgx.ConnConfig // of the connection that hears notices; nil: none
+	session *pgx.ConnConfig // of the connection that hears notices
 	ctx     context.Context // ends with the Store
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -138,9 +138,7 @@ func (s *Store) Notify(f func(storage.Event)) (cancel func()) {
 	defer w.ears.Unlock()
 	if w.ears.last++; w.ears.last == 1 {
 		w.run(w.tick)
-		if w.session != nil {
-			w.run(w.listen)
-		}
+		w.run(w.listen)
 	}
 	ear := w.ears.last
 	w.ears.all[ear] = f
@@ -203,39 +201,39 @@ func (w *wake) tick() {
 	}
 }
 
-// send sends notices, the last one as the Store is closed. If there is nobody to hear them, it asks again
-// after as long as a worker takes to look by itself.
+// send sends notices. If there is nobody to hear them, it asks again after as long as a worker takes to
+// look by itself.
 func (w *wake) send() {
 	for {
-		closed := false
 		select {
 		case <-w.kick:
 		case <-w.ctx.Done():
-			closed = true
-		}
-		w.mu.Lock()
-		n := w.pending
-		w.pending = news{}
-		w.mu.Unlock()
-		pause := w.times.notice
-		if !n.none() && !w.notice(n.event()) {
-			pause = w.times.look
-		}
-		if closed {
 			return
+		}
+		pause := w.times.notice
+		if !w.notice() {
+			pause = w.times.look
 		}
 		select {
 		case <-time.After(pause):
 		case <-w.ctx.Done():
+			return
 		}
 	}
 }
 
-// notice sends a notice. It reports whether somebody may have heard it.
-func (w *wake) notice(e storage.Event) (heard bool) {
+// notice sends what is pending. It reports whether somebody may have heard it.
+func (w *wake) notice() (heard bool) {
+	w.mu.Lock()
+	n := w.pending
+	w.pending = news{}
+	w.mu.Unlock()
+	if n.none() {
+		return true
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), w.times.answer)
 	defer cancel()
-	err := w.s.pool.QueryRow(ctx, sqlNotice, w.channel(), payload(w.s.sent.store, e), w.s.self.number()).Scan(&heard)
+	err := w.s.pool.QueryRow(ctx, sqlNotice, w.channel(), payload(w.s.sent.store, n.event()), w.s.self.number()).Scan(&heard)
 	return heard && err == nil
 }
 
@@ -308,8 +306,9 @@ func (w *wake) open() (*pgx.Conn, error) {
 	return c, nil
 }
 
-// close ends all goroutines. Close has seen to it that no call is under way.
+// close ends all goroutines, and sends what they have left. Close has seen to it that no call is under way.
 func (w *wake) close() {
 	w.end()
 	w.running.Wait()
+	w.notice()
 }

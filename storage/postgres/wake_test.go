@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -74,11 +75,35 @@ func TestNotify_OwnAtOnce(t *testing.T) {
 	}
 }
 
-// An exchange tells nobody of jobs that it has leased itself, but of those that it has left.
+// begun waits until a Store can hear notices. It tells of that by an event with Schedules.
+func (e ears) begun() {
+	e.t.Helper()
+	e.next("that it hears notices", func(of storage.Event) bool { return of.Schedules })
+}
+
+// next waits for an event.
+func (e ears) next(what string, match func(storage.Event) bool) {
+	e.t.Helper()
+	end := time.After(time.Minute)
+	for {
+		select {
+		case of := <-e.events:
+			if match(of) {
+				return
+			}
+		case <-end:
+			e.t.Fatalf("nobody was told %s", what)
+		}
+	}
+}
+
+// An exchange tells of jobs that it has left, and not of those that it has leased itself.
 func TestNotify_Left(t *testing.T) {
 	d := newDB(t)
 	s := d.open()
 	s.SetTimes(time.Hour, time.Hour, time.Minute) // nothing is told but of commits
+	e := listen(t, s)
+	e.begun()
 	jobs := newJobs(6, "q", "k")
 	for i := range jobs {
 		jobs[i].Group = string(rune('a' + i/2))
@@ -86,65 +111,48 @@ func TestNotify_Left(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), now, jobs); err != nil {
 		t.Fatal(err)
 	}
-	x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 4}}}
-	res, err := s.Exchange(t.Context(), now, x)
-	if err != nil || len(res.Leased) != 3 {
-		t.Fatalf("leased %v, %v", res.Leased, err)
-	}
-	// Only the first event of the session of notices may come between.
-	told := 0
-	defer s.Notify(func(e storage.Event) {
-		if !e.Due.IsZero() {
-			told++
+	leased := leases(t, s, 3)
+	for _, c := range []struct {
+		what  string
+		ends  storage.Finish
+		wants int
+		told  []time.Time // Due of the events
+	}{
+		{"it lets one in, and leases it", storage.Finish{Lease: leased[0].Lease, Outcome: storage.OutcomeDone}, 2, nil},
+		{"it lets one in, and leases none", storage.Finish{Lease: leased[1].Lease, Outcome: storage.OutcomeDone}, 0, []time.Time{{}}},
+		{"it puts one back", storage.Finish{Lease: leased[2].Lease, Outcome: storage.OutcomeRetry, DueAt: now.Add(time.Hour)}, 2, []time.Time{now.Add(time.Hour)}},
+	} {
+		for len(e.events) > 0 {
+			<-e.events
 		}
-	})()
-	finish := func(l storage.Leased, n int) int {
-		x.Wants[0].N = n
-		x.Finish = []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: now.Add(time.Hour)}}
-		res, err := s.Exchange(t.Context(), now, x)
-		if err != nil {
+		x := storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{c.ends}}
+		if c.wants > 0 {
+			x.Wants = []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: c.wants}}
+		}
+		if _, err := s.Exchange(t.Context(), now, x); err != nil {
 			t.Fatal(err)
 		}
-		return len(res.Leased)
-	}
-	if n := finish(res.Leased[0], 2); n != 0 || told != 1 {
-		t.Errorf("leased %d, told %d times: want 0 and 1, of the job that is put back", n, told)
+		var told []time.Time
+		for len(e.events) > 0 {
+			told = append(told, (<-e.events).Due)
+		}
+		if !slices.EqualFunc(told, c.told, time.Time.Equal) {
+			t.Errorf("%s: workers are told that jobs are due at %v, want %v", c.what, told, c.told)
+		}
 	}
 }
 
-// Another Store hears a notice. It goes on to hear them once its session was cut off.
+// Another Store hears a notice, also once its session was cut off and there is another one.
 func TestNotify_Notice(t *testing.T) {
 	d := newDB(t)
 	s, other := d.openAs("errand"), d.openAs("listens")
 	e := listen(t, other)
-	// It is sent to an instance only.
-	if _, err := other.Exchange(t.Context(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"x"}, Kinds: []string{"k"}, N: 1}}}); err != nil {
-		t.Fatal(err)
+	for _, due := range []time.Time{now.Add(time.Hour), now.Add(2 * time.Hour)} {
+		e.begun()
+		enqueueAt(t, s, due)
+		e.next("when a job is due", func(of storage.Event) bool { return of.Due.Equal(due) })
+		d.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'listens' AND query LIKE 'LISTEN%'`)
 	}
-	heard := func(what string, from time.Duration) {
-		t.Helper()
-		end := time.Now().Add(time.Minute)
-		for i := time.Duration(0); ; i++ { // what is sent before the session has begun is not heard
-			due := now.Add(from + i*time.Second)
-			enqueueAt(t, s, due)
-			select {
-			case of := <-e.events:
-				if !of.Due.IsZero() {
-					return
-				}
-			case <-time.After(10 * time.Millisecond):
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%s: nothing was told", what)
-			}
-		}
-	}
-	heard("at first", time.Hour)
-	d.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'listens' AND query LIKE 'LISTEN%'`)
-	for len(e.events) > 0 {
-		<-e.events
-	}
-	heard("after it was cut off", 1000*time.Hour)
 }
 
 // silent is a connection from which nothing more is heard once it is deaf.
@@ -210,6 +218,7 @@ func TestNotify_OnlyToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := d.open()
+	last.SendNothing() // until it is closed
 	enqueueAt(t, last, now.Add(2*time.Hour))
 	if err := last.Close(); err != nil {
 		t.Fatal(err)
