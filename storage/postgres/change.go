@@ -230,12 +230,9 @@ func transfer(b *pgx.Batch, rows []*rules.Row) {
 	if len(rows) == 0 {
 		return
 	}
-	var p placeColumns
-	var l laneColumns
+	p, l := columnsOf(rows)
 	var was []int16
 	for _, r := range rows {
-		p.add(&r.Is)
-		l.add(&r.Is)
 		was = append(was, codeOf(r.Was.State))
 	}
 	b.Queue(sqlTransfer, p.behind(was, l.lane, l.group)...)
@@ -246,12 +243,7 @@ func transferDead(b *pgx.Batch, rows []*rules.Row) {
 	if len(rows) == 0 {
 		return
 	}
-	var p placeColumns
-	var l laneColumns
-	for _, r := range rows {
-		p.add(&r.Is)
-		l.add(&r.Is)
-	}
+	p, l := columnsOf(rows)
 	b.Queue(sqlCountDead, p.id, -1)
 	b.Queue(sqlTransferDead, p.id, l.lane, l.group, p.role)
 	b.Queue(sqlAddMovedCauses, p.id)
@@ -266,12 +258,17 @@ type laneColumns struct {
 	group []*string
 }
 
-func (c *laneColumns) add(j *rules.Job) {
-	var group *string
-	if j.Group != "" {
-		group = &j.Group
+// columnsOf returns where jobs are now.
+func columnsOf(rows []*rules.Row) (p placeColumns, l laneColumns) {
+	for _, r := range rows {
+		p.add(&r.Is)
+		var group *string
+		if r.Is.Group != "" {
+			group = &r.Is.Group
+		}
+		l.lane, l.group = append(l.lane, int32(r.Is.Lane)), append(l.group, group)
 	}
-	c.lane, c.group = append(c.lane, int32(j.Lane)), append(c.group, group)
+	return p, l
 }
 
 // amend queues what an edit changes of the work of jobs, which is the same edit of all.

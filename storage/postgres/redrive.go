@@ -171,12 +171,7 @@ func putBackDead(b *pgx.Batch, rows []*rules.Row) {
 	if len(rows) == 0 {
 		return
 	}
-	var p placeColumns
-	var l laneColumns
-	for _, r := range rows {
-		p.add(&r.Is)
-		l.add(&r.Is)
-	}
+	p, l := columnsOf(rows)
 	b.Queue(sqlCountDead, p.id, -1)
 	b.Queue(sqlRedrive, p.behind(l.lane, l.group)...)
 	b.Queue(sqlDropCauses, lanesOf(rows))
