@@ -90,7 +90,7 @@ func (t *Tx) change(is *Job, to Job) error {
 		if err != nil {
 			return err
 		}
-		is.Role = g.Rule.Changed(was.State, is.State, was.Role, is.Lane != was.Lane, true)
+		is.Role = g.Rule.Changed(was.State, is.State, was.Role, is.Lane != was.Lane)
 		waits = is.Role == Waits
 	}
 	if waits && is.State != storage.Blocked {

@@ -73,15 +73,14 @@ func (r GroupRule) PutBack(to storage.State, stays bool) Role {
 	return NoRole
 }
 
-// Changed returns the role of a live member with a role that is changed from one state to
-// another, of a queue with this rule then. moved says that it comes from another queue or
-// kind, and put that it was put off or made due. A member that waits gets its place, if there
-// is one, when the group is settled.
-func (r GroupRule) Changed(from, to storage.State, role Role, moved, put bool) Role {
+// Changed returns the role of a live member with a role that is put off, made due or moved, and so
+// goes from one state to another, of a queue with this rule then. moved says that it comes from another
+// queue or kind. A member that waits gets its place, if there is one, when the group is settled.
+func (r GroupRule) Changed(from, to storage.State, role Role, moved bool) Role {
 	switch {
 	case from == storage.Blocked:
 		return Waits
-	case !r.Needs(to) && (moved || put):
+	case !r.Needs(to):
 		return NoRole
 	case !moved && (role == Placed || to == storage.Scheduled):
 		return role

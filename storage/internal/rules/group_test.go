@@ -187,16 +187,15 @@ func TestGroupRule(t *testing.T) {
 		{"put back for later, one of several", several(2).PutBack(storage.Scheduled, false), NoRole},
 		{"put back for later, and stays", several(2).PutBack(storage.Scheduled, true), Placed},
 
-		{"blocked, due", inOrder.Changed(storage.Blocked, storage.Ready, Waits, false, true), Waits},
-		{"blocked, of several, put off", several(2).Changed(storage.Blocked, storage.Scheduled, Waits, false, true), Waits},
-		{"priority of one without a place", several(2).Changed(storage.Scheduled, storage.Scheduled, NoRole, false, false), NoRole},
-		{"put off", inOrder.Changed(storage.Ready, storage.Scheduled, Placed, false, true), Placed},
-		{"moved", inOrder.Changed(storage.Ready, storage.Ready, Placed, true, false), Waits},
-		{"put off, one of several", several(2).Changed(storage.Ready, storage.Scheduled, Placed, false, true), NoRole},
-		{"priority, one of several", several(2).Changed(storage.Scheduled, storage.Scheduled, Placed, false, false), Placed},
-		{"moved while scheduled, one of several", several(2).Changed(storage.Scheduled, storage.Scheduled, Placed, true, false), NoRole},
-		{"due, one of several", several(2).Changed(storage.Scheduled, storage.Ready, NoRole, false, true), Waits},
-		{"due with a place", several(2).Changed(storage.Scheduled, storage.Ready, Placed, false, true), Placed},
+		{"blocked, due", inOrder.Changed(storage.Blocked, storage.Ready, Waits, false), Waits},
+		{"blocked, of several, put off", several(2).Changed(storage.Blocked, storage.Scheduled, Waits, false), Waits},
+		{"put off", inOrder.Changed(storage.Ready, storage.Scheduled, Placed, false), Placed},
+		{"put off without a place, before a limit of one took effect", inOrder.Changed(storage.Scheduled, storage.Scheduled, NoRole, false), NoRole},
+		{"moved", inOrder.Changed(storage.Ready, storage.Ready, Placed, true), Waits},
+		{"put off, one of several", several(2).Changed(storage.Ready, storage.Scheduled, Placed, false), NoRole},
+		{"moved while scheduled, one of several", several(2).Changed(storage.Scheduled, storage.Scheduled, Placed, true), NoRole},
+		{"due, one of several", several(2).Changed(storage.Scheduled, storage.Ready, NoRole, false), Waits},
+		{"due with a place", several(2).Changed(storage.Scheduled, storage.Ready, Placed, false), Placed},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: role %d, want %d", c.what, c.got, c.want)
