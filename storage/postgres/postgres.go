@@ -1,8 +1,8 @@
 // Package postgres keeps jobs in PostgreSQL. It is being built: Enqueue, Exchange, Reclaim,
 // Job, Jobs, States, Ahead, Delete, Redrive, RunNow, Change, Cancel, ReleaseUnique, PurgeFinished, Counts, Stats,
-// Causes, Deaths, groups and their settings work for plain jobs. There are no holds. What needs anything else returns
-// [storage.ErrLacking], see [Store.Lacks], and so the health of a queue is never ready. See [Store]
-// for what a plain job is.
+// Causes, Deaths, groups and their settings work. RunNow of a single job by its ID does not, as it makes that
+// urgent, nor do holds. What is not there yet returns [storage.ErrLacking], see [Store.Lacks], and so the health of
+// a queue is never ready. See [Store] for what a job may have.
 //
 // A Store is for errand.New. The first time that a process dies with a job, the crash does not
 // count, as nobody knows whether the handler had begun: a job without retries may run twice.
@@ -61,7 +61,7 @@ func (o *Options) validate() error {
 
 // Store is a [storage.Store] on PostgreSQL, version 14 or later, with the encoding UTF8.
 //
-// A job is plain if it has no tags and no windows. Its outcomes
+// A job has no tags yet, so no origin, which is kept in tags, and no windows. Its outcomes
 // are all but [storage.OutcomeUnavailable]: a worker puts a job back that could not reach the
 // other side, as one that was interrupted, and holds no lane. Its results and progress are not kept.
 //
