@@ -477,7 +477,7 @@ RunNow with a Limit may be repeated, and takes up to as many jobs more.`, func(f
 				return "", f.s.Hold(f.ctx, f.now, storage.Hold{Lane: whole, Reason: "x"})
 			}, "", ""},
 			repetition{"Configure", func() (string, error) {
-				return "", f.s.Configure(f.ctx, whole, storage.Settings{storage.SettingGroupLimit: 7}) // which gives Regroup something to do
+				return "", f.s.Configure(f.ctx, whole, storage.Settings{storage.SettingGroupLimit: 7}) // so that Regroup writes
 			}, "", ""},
 			repetition{"Checkpoint", func() (string, error) {
 				r, err := f.s.Checkpoint(f.ctx, storage.Checkpoint{Lease: l.Lease, Data: []byte("here")})
